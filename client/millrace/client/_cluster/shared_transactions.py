@@ -5,7 +5,7 @@ Those that have joined renew its lease until it is over (T23).
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypedDict
 
 from millrace.client._cluster.coordinators import Coordinators
@@ -39,8 +39,8 @@ class SharedTransaction:
     number: int
     is_done: bool
     """Its version was committed before: there is nothing to write."""
-    renew_ms: int
-    """It is renewed at least this often."""
+    renew_ms: int = field(compare=False)
+    """It is renewed at least this often; brokers may tell other times while that is changed."""
 
 
 @dataclass(slots=True, frozen=True)

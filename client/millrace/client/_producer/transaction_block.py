@@ -124,14 +124,14 @@ class Transaction(TransactionRecords):
             except TransactionInDoubtError:
                 raise  # It may be committed.
             except BaseException as failure:
-                await self._abort_after(failure)
+                await self.abort_after(failure)
                 raise
         elif not isinstance(error, GeneratorExit):  # In which nothing can be waited for.
-            await self._abort_after(error)
+            await self.abort_after(error)
             if isinstance(error, InvalidProducerEpochError):
                 raise self._transactions.why_refused(error) from error
 
-    async def _abort_after(self, error: BaseException) -> None:
+    async def abort_after(self, error: BaseException) -> None:
         """Abort, if there is something to abort; the error is not hidden."""
         try:
             await self._transactions.give_up()

@@ -50,5 +50,9 @@ class SyncTransaction(TransactionRecords):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._is_over = True
-        self._thread.call(self._block.__aexit__(kind, error, trace))
+        was_over, self._is_over = self._is_over, True
+        if isinstance(error, GeneratorExit) and not was_over:
+            # A generator was left within the block. Here, unlike there, that can be waited for.
+            self._thread.call(self._block.abort_after(error))
+        else:
+            self._thread.call(self._block.__aexit__(kind, error, trace))

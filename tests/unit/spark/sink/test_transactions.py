@@ -1,5 +1,6 @@
 """Which transaction a task opens, and what the driver commits of what tasks have told."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -123,6 +124,10 @@ def test_a_batch_outside_of_a_stream_is_a_run_of_its_own() -> None:
 def test_what_the_tasks_have_told_must_be_whole_and_the_same() -> None:
     assert transactions.transaction_of([written(), written(1, 5)]) == shared()
     assert transactions.transaction_of([written(is_done=True)]).is_done
+    message = written()
+    assert message.shared is not None
+    other = replace(message, shared=replace(message.shared, renew_ms=7))
+    assert transactions.transaction_of([message, other]) == shared(), "a setting is being changed"
     for messages, told in (
         ([written(), None], "1 of 2 tasks have not told"),
         ([], "0 of 0 tasks"),
