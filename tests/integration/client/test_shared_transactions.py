@@ -9,6 +9,7 @@ from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, wait_until
 
 from millrace.client import (
+    AbortedError,
     ApplicationVersion,
     InvalidTransactionStateError,
     MillraceError,
@@ -19,6 +20,7 @@ from millrace.client import (
     SyncConsumer,
     SyncProducer,
     TransactionAbortedError,
+    UnknownTopicOrPartitionError,
     VersionConflictError,
 )
 
@@ -143,6 +145,43 @@ def test_a_producer_writes_one_part_after_another(stage: Stage) -> None:
         else:
             stage.admin.commit_shared_transaction(shared, [part])
     assert stage.committed() == ["0", "1", "3"]
+
+
+@pytest.mark.parametrize("knows_marker", [False, True])
+def test_a_producer_whose_transaction_was_aborted_joins_the_next_one(
+    stage: Stage, *, knows_marker: bool
+) -> None:
+    """An abort is no fence, whether a leader or the coordinator tells it (T17)."""
+    producer = stage.producer()
+    first = stage.open(0)
+    producer.join_transaction(first)
+    producer.send(TOPIC, b"aborted", partition=0).result()
+    stage.admin.abort_shared_transaction(first)
+    wait_until(stage.is_over, "the partition knows it")
+    with pytest.raises(AbortedError):  # noqa: PT012  # Whichever of the two is refused.
+        producer.send(TOPIC, b"too late", partition=0 if knows_marker else 1)
+        producer.leave_transaction()
+    again = stage.open(0)
+    producer.join_transaction(again)
+    producer.send(TOPIC, b"again")
+    stage.admin.commit_shared_transaction(again, [producer.leave_transaction()])
+    assert stage.committed() == ["again"]
+
+
+def test_a_producer_whose_part_failed_joins_the_next_transaction(stage: Stage) -> None:
+    producer = stage.producer()
+    first = stage.open(0)
+    producer.join_transaction(first)
+    producer.send(TOPIC, b"kept back")
+    producer.send("no-such-topic", b"fails")
+    with pytest.raises(UnknownTopicOrPartitionError):
+        producer.leave_transaction()
+    stage.admin.abort_shared_transaction(first)
+    again = stage.open(0)
+    producer.join_transaction(again)
+    producer.send(TOPIC, b"again")
+    stage.admin.commit_shared_transaction(again, [producer.leave_transaction()])
+    assert stage.committed() == ["again"]
 
 
 def test_a_producer_takes_part_in_transactions_of_any_id_and_has_its_own(stage: Stage) -> None:

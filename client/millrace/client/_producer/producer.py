@@ -236,7 +236,8 @@ class Producer(RecordSink, AsyncClient):
         They count if it does. A producer that does not leave is not named: its records never count.
 
         Raises:
-            MillraceError: the first failure of its records: they never count.
+            MillraceError: the first failure of its records: they never count, and the producer may
+                join a transaction again.
         """
         return await self._transactions().leave()
 

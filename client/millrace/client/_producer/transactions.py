@@ -312,11 +312,17 @@ class Transactions:
         """See `Producer.leave_transaction`."""
         async with self._turn:
             machine = self._machine
-            machine.check_open()
-            self._records.room.refuse(_LEAVING)
             try:
+                machine.check_open()
+                self._records.room.refuse(_LEAVING)
                 await self._records.settle()
                 return Participant(*machine.leave())
+            except MillraceError as error:
+                if machine.is_open and machine.is_shared:  # It does not count; others go on.
+                    await self._abort("another record of it failed")
+                if isinstance(error, InvalidProducerEpochError):
+                    raise self.why_refused(error) from error
+                raise
             finally:
                 self._set_gate()
 

@@ -235,9 +235,11 @@ class TransactionCoordinator(SharedTransactions):
             MillraceError: it may not.
         """
         transaction = self._transaction_of(transactional_id)
-        if transaction.shared is not None and transaction.state is State.ONGOING:
+        if transaction.shared is not None:
+            if transaction.state is not State.ONGOING:
+                raise self._too_late(transactional_id, transaction, transaction.shared, producer)
             return transaction
-        if transaction.shared is not None or producer != transaction.producer:
+        if producer != transaction.producer:
             raise refusals.late(transactional_id, transaction, producer)
         if transaction.state.is_prepared and not self.is_over(transactional_id, over):
             raise self._concurrent(transactional_id)

@@ -308,6 +308,15 @@ class SharedTransactions(KeptTransactions):
             raise refusals.not_open(short_id(transactional_id), record.number, shared.number)
         return record.name
 
+    def _too_late(
+        self, transactional_id: str, transaction: Transaction, shared: Shared, producer: Producer
+    ) -> MillraceError:
+        """Return why a participant may not write: no transaction is open."""
+        record = self._participants.find_joined(transactional_id, producer.producer_id)
+        if record is None or (record.epoch, record.number) != (producer.epoch, shared.number):
+            return refusals.takes_no_part(transactional_id, producer)
+        return _over(transactional_id, transaction, shared.number)
+
     def _decided_shared(
         self,
         transactional_id: str,

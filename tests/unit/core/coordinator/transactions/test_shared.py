@@ -175,6 +175,25 @@ def test_processes_of_a_run_attach_to_what_the_first_one_has_opened(app: Applica
         attach(8)
 
 
+def test_a_participant_is_told_that_its_transaction_was_aborted(app: Application) -> None:
+    """T17: it is not fenced, and may join the next one."""
+    opened = app.open(7)
+    written, silent = app.participate(opened, 0), app.participate(opened)
+    app.take(app.machine.handle_abort(NAME, app.now))
+    for _ in range(2):
+        for producer, partition in ((written, 1), (silent, 0)):
+            with pytest.raises(TransactionAbortedError, match="a person asked"):
+                app.join(producer, at(partition), name=NAME)
+        if app.told():
+            app.tell()
+    following = app.open(7)
+    with pytest.raises(InvalidTransactionStateError, match="the last one is"):
+        app.join(silent, at(0), name=NAME)
+    app.decide(following, app.participate(following, 0))
+    with pytest.raises(ProducerFencedError, match="takes no part"):
+        app.join(silent, at(0), name=NAME)
+
+
 def test_a_decision_is_repeated_and_never_reversed(app: Application) -> None:
     """T19: Spark aborts after a commit that failed for all it knows."""
     opened = app.open(7)
