@@ -5,7 +5,9 @@ number; a transaction has the records and the group's positions. After an abort 
 a new consumer and a new producer go on from what the group has committed.
 
 librdkafka's call for the positions may hang for ever, whatever its time-out, when the coordinator
-of the group went away (librdkafka 5511 and 5456). Then the process replaces itself by a new one.
+of the group went away (librdkafka 5511 and 5456). Then the process replaces itself by a new one. A
+consumer that asked a broker for the positions that is no coordinator any more never asks again
+(librdkafka 5586), so another one follows.
 """
 
 import argparse
@@ -16,7 +18,7 @@ import sys
 import threading
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from tests.faults.kafka import clients
 from tests.faults.kafka.transactor import (
     CALL_SECONDS,
@@ -68,8 +70,11 @@ class Copier:
             message = self._consumer.poll(0 if number else _POLL_SECONDS)
             if message is None:
                 return
-            if message.error() is not None:
-                logging.warning("%s", message.error())
+            error = message.error()
+            if error is not None and error.code() == KafkaError.NOT_COORDINATOR:
+                raise KafkaException(error)
+            if error is not None:
+                logging.warning("%s", error)
             else:
                 self._batch.append(message)
 
