@@ -85,6 +85,20 @@ def test_the_variable_names_the_file_for_all_clients(
         assert admin.list_topics() == ["team/orders"]
 
 
+def test_a_question_about_all_topics_is_refused_where_some_are_hidden(
+    broker: GuardedBroker,
+) -> None:
+    """What no topic has, as a replica on a broker that shall go, is not to be concluded else."""
+    with SyncAdmin(broker.address, token=token_of("describer")) as admin:
+        assert [*admin.describe_topics()] == ["team/orders"]
+        with pytest.raises(TopicAuthorizationFailedError, match="may not see all topics") as told:
+            admin.describe_topics(none_hidden=True)
+        assert "secret" not in told.value.message
+    with SyncAdmin(broker.address, token=token_of("root")) as admin:
+        assert {"team/orders", "other/secret"} <= admin.describe_topics(none_hidden=True).keys()
+        assert admin.describe_health().has_controller
+
+
 def test_a_client_without_a_token_is_told_to_bring_one(broker: GuardedBroker) -> None:
     begun = time.monotonic()
     with (

@@ -95,11 +95,13 @@ class GuardedCaller(Caller):
             return True
         return access.guard.is_listed(access.identity, Demand(operation, resource))
 
-    async def learn(self, operation: Operation, resources: Iterable[Resource]) -> None:
-        """Find out what the entries of a list need, where that takes time."""
+    async def learn(
+        self, operation: Operation, resources: Iterable[Resource], *, all_needed: bool = False
+    ) -> None:
+        """Find out what the entries of a list need, where that takes time; see `Guard.learn`."""
         if self.access is not None:
             demands = (Demand(operation, resource) for resource in resources)
-            await self.access.learn(demands, all_needed=False)
+            await self.access.learn(demands, all_needed=all_needed)
 
     async def seen(
         self,

@@ -23,14 +23,16 @@ from millrace.core.callers import Caller
 from millrace.core.controller.request_limits import count_problem
 from millrace.core.errors import (
     AccessDeniedError,
+    AccessUndecidedError,
     BrokerShuttingDownError,
     InconsistentClusterIdError,
     LogDirFailedError,
     MalformedRequestError,
     MillraceError,
+    TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.guard.access import Operation, ResourceKind, named
+from millrace.core.guard.access import Operation, Resource, ResourceKind, named
 from millrace.core.ids import BrokerId, MonotonicMs, TopicId, TopicPartition
 from millrace.core.media import TopicMedia
 from millrace.core.metadata import topic_config
@@ -266,11 +268,17 @@ class ClusterService:
                 if topic_id not in answered:
                     response.topics.append(self._find(image, caller, topic_id=topic_id))
         else:
-            names = image.topics.keys()
-            await caller.learn(Operation.DESCRIBE, (topic_resource(name) for name in names))
+            await caller.learn(
+                Operation.DESCRIBE,
+                map(topic_resource, image.topics),
+                all_needed=request.none_hidden,
+            )
             for _, topic in sorted(image.topics.items()):
                 await work.give_way()
-                if caller.may(Operation.DESCRIBE, topic_resource(topic.name)):
+                is_seen = caller.may(Operation.DESCRIBE, topic_resource(topic.name))
+                if not is_seen and request.none_hidden:
+                    _check_none_hidden(caller, topic_resource(topic.name))
+                if is_seen or request.none_hidden:
                     response.topics.append(self._topics.of(image, topic, self._channel.config))
         if request.with_documentation:
             for described in response.topics:
@@ -546,6 +554,23 @@ def _forwarded(forwarded: _Forwarded, topics: TopicResources) -> Demands:
     return whole(
         forwarded.operation, ResourceKind.TOPICS, lambda request: topics.of_refs(request.topics)
     )
+
+
+def _check_none_hidden(caller: GuardedCaller, topic: Resource) -> None:
+    """Refuse an answer that would leave a topic out, without naming it.
+
+    Raises:
+        AccessUndecidedError: nobody knows now whether the caller may see it.
+        TopicAuthorizationFailedError: it may not.
+    """
+    refused = caller.refusal(Operation.DESCRIBE, topic)
+    if isinstance(refused, AccessUndecidedError):
+        raise refused
+    if refused is not None:
+        raise TopicAuthorizationFailedError(
+            f"{caller.principal!r} may not see all topics, and the question is about all: ask who "
+            "runs the cluster for a rule that allows `describe` on all topics"
+        )
 
 
 def _describe_followers(partition: Partition, now: MonotonicMs) -> Iterator[pb.FollowerDescription]:

@@ -473,7 +473,7 @@ def _hint_to_unregister(admin: "SyncAdmin", broker: int) -> str:
         )
     alone = [
         place
-        for place, partition in partitions_of(admin.describe_topics().values())
+        for place, partition in partitions_of(admin.describe_topics(none_hidden=True).values())
         if set(partition.target_replicas) == {broker}
     ]
     if alone:
@@ -492,4 +492,4 @@ def _move_away(broker: int) -> str:
 
 
 def _handover(admin: "SyncAdmin", broker: int) -> Handover:
-    return Handover.of(admin.describe_topics().values(), broker)
+    return Handover.of(admin.describe_topics(none_hidden=True).values(), broker)

@@ -254,14 +254,17 @@ class HealthAdministration(BrokerAdministration, ReplicaAdministration):
     async def describe_health(self) -> ClusterHealth:
         """Return the cluster's problems, from the broker with the newest metadata.
 
-        health = await admin.describe_health()
-        for partition in health.under_min_isr:
-            print(partition.topic, partition.partition, "lacks", partition.missing)
+            health = await admin.describe_health()
+            for partition in health.under_min_isr:
+                print(partition.topic, partition.partition, "lacks", partition.missing)
+
+        Raises:
+            TopicAuthorizationFailedError: the caller may not see all topics.
         """
         cluster = await self.describe_cluster()
-        response = await self._cluster.look_up(cluster_pb2.GetMetadataRequest())
-        topics = [topic_from_wire(topic) for topic in response.topics if not topic.error.code]
         damaged, silent = await self._describe_damage(None, cluster.unreachable)
+        response = await self._cluster.look_up(cluster_pb2.GetMetadataRequest(none_hidden=True))
+        topics = [topic_from_wire(topic) for topic in response.topics if not topic.error.code]
         cluster = replace(cluster, unreachable=(*cluster.unreachable, *silent))
         return health_of(cluster, topics, damaged, await self._replication_defaults(cluster))
 

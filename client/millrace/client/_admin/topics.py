@@ -194,24 +194,38 @@ class TopicAdministration(Administration):
         )
 
     async def describe_topics(
-        self, names: Iterable[str] | None = None
+        self, names: Iterable[str] | None = None, *, none_hidden: bool = False
     ) -> dict[str, TopicDescription]:
-        """Return topics by name; None: all. Their settings come without `documentation`.
+        """Return topics by name; None: all that the caller may see.
+
+        Their settings come without `documentation`.
+
+        Args:
+            names: of the topics.
+            none_hidden: refuse if there are topics that the caller may not see. Whoever decides by
+                what no topic has must ask so.
 
         Raises:
             UnknownTopicOrPartitionError: one of them does not exist.
+            TopicAuthorizationFailedError: with `none_hidden`, the caller may not see all.
         """
-        return await self._describe_topics(names, with_documentation=False)
+        return await self._describe_topics(names, none_hidden=none_hidden)
 
     async def _describe_topics(
-        self, names: Iterable[str] | None, *, with_documentation: bool
+        self,
+        names: Iterable[str] | None,
+        *,
+        with_documentation: bool = False,
+        none_hidden: bool = False,
     ) -> dict[str, TopicDescription]:
         wanted = None if names is None else [str(parse_topic_name(name)) for name in names]
         if wanted == []:
             return {}
         response = await self._cluster.look_up(
             cluster_pb2.GetMetadataRequest(
-                topics=wanted or (), with_documentation=with_documentation
+                topics=wanted or (),
+                with_documentation=with_documentation,
+                none_hidden=none_hidden,
             )
         )
         described = {}

@@ -399,7 +399,7 @@ class TransactionAdministration(Administration):
     ) -> dict[TopicPartition, PartitionName]:
         """Return the partitions of topics, with their names; None: of all topics."""
         if topics is None:
-            response = await self._cluster.look_up(cluster_pb2.GetMetadataRequest())
+            response = await self._cluster.look_up(cluster_pb2.GetMetadataRequest(none_hidden=True))
             topics = [
                 topic.name
                 for topic in response.topics

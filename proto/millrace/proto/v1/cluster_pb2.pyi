@@ -48,16 +48,18 @@ QUOTA_KIND_FETCH: QuotaKind
 QUOTA_KIND_REQUEST: QuotaKind
 
 class GetMetadataRequest(_message.Message):
-    __slots__ = ("topics", "topic_ids", "brokers_only", "with_documentation")
+    __slots__ = ("topics", "topic_ids", "brokers_only", "with_documentation", "none_hidden")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_IDS_FIELD_NUMBER: _ClassVar[int]
     BROKERS_ONLY_FIELD_NUMBER: _ClassVar[int]
     WITH_DOCUMENTATION_FIELD_NUMBER: _ClassVar[int]
+    NONE_HIDDEN_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     topic_ids: _containers.RepeatedScalarFieldContainer[bytes]
     brokers_only: bool
     with_documentation: bool
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic_ids: _Optional[_Iterable[bytes]] = ..., brokers_only: _Optional[bool] = ..., with_documentation: _Optional[bool] = ...) -> None: ...
+    none_hidden: bool
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic_ids: _Optional[_Iterable[bytes]] = ..., brokers_only: _Optional[bool] = ..., with_documentation: _Optional[bool] = ..., none_hidden: _Optional[bool] = ...) -> None: ...
 
 class GetMetadataResponse(_message.Message):
     __slots__ = ("cluster_id", "controller_id", "brokers", "topics", "controller_epoch", "metadata_epoch", "controller_problem")

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import grpc
 import pytest
@@ -19,6 +19,7 @@ from millrace.broker.rpc.calls import ServiceMethods
 from millrace.broker.rpc.cluster import ClusterService
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.controller.request_limits import QUOTAS_AT_ONCE_MAX
+from millrace.core.errors import AccessUndecidedError, MillraceError
 from millrace.core.ids import BrokerId
 from millrace.core.metadata.broker_levels import KAFKA_BATCHES
 from millrace.core.metadata.cluster_config import ClusterConfig
@@ -61,9 +62,16 @@ def handlers(
     channel: Any, listener: Listener = Listener.CLIENTS, drpc_address: str = ""
 ) -> ServiceMethods:
     """Return what serves clients."""
+    return service_of(channel, listener, drpc_address).methods()
+
+
+def service_of(
+    channel: Any, listener: Listener = Listener.CLIENTS, drpc_address: str = ""
+) -> ClusterService:
+    """Return the service."""
     partitions: Any = Partitions()
     config: Any = SimpleNamespace(limits=LimitsConfig())
-    service = ClusterService(
+    return ClusterService(
         broker_id=BrokerId(0),
         channel=channel,
         partitions=partitions,
@@ -73,7 +81,6 @@ def handlers(
         calls=calls_of(listener),
         drpc_address=lambda: drpc_address,
     )
-    return service.methods()
 
 
 def asked(channel: Any, method: str, request: bytes) -> CallContext:
@@ -155,6 +162,38 @@ async def test_clients_are_told_the_addresses_of_drpc_on_their_side(
     # The broker says of itself what it knows: a controller of 0.2.0 tells nobody.
     hello = await ask("Hello", HelloRequest(features=[CLIENT_PROTOCOL]))
     assert HelloResponse.FromString(hello).drpc_address == "own:7096"
+
+
+async def test_a_topic_of_which_the_right_is_not_decided_is_not_left_out_of_all() -> None:
+    """An operator would delete the claims of brokers that seem to hold nothing any more."""
+
+    class Caller:
+        """One who may see a topic, of which nobody knows now."""
+
+        principal = "operator"
+        learned: ClassVar[list[bool]] = []
+
+        async def learn(self, _: object, resources: Any, *, all_needed: bool) -> None:
+            assert len(list(resources)) == 1
+            self.learned.append(all_needed)
+
+        def may(self, *_: object) -> bool:
+            return False
+
+        def refusal(self, *_: object) -> MillraceError:
+            return AccessUndecidedError("ask again")
+
+    cluster = Cluster(1)
+    cluster.create(replication_factor=1)
+    channel: Any = SimpleNamespace(
+        metadata=cluster.driver.image, controller_id=0, problem="", config=ClusterConfig()
+    )
+    service = service_of(channel)
+    caller: Any = Caller()
+    assert not (await service._get_metadata(pb.GetMetadataRequest(), caller)).topics
+    with pytest.raises(AccessUndecidedError):
+        await service._get_metadata(pb.GetMetadataRequest(none_hidden=True), caller)
+    assert caller.learned == [False, True]
 
 
 def test_a_request_that_is_no_message_is_not_passed_on() -> None:
