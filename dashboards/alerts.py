@@ -82,6 +82,8 @@ RECORDS: Final = (
 _OF_CLUSTER: Final = "of cluster {{ $labels.namespace }}/{{ $labels.millrace_cluster }}"
 _OF_BROKER: Final = "on {{ $labels.instance }}"
 
+_UNCLEAN: Final = "millrace_unclean_leader_elections_total"
+
 BROKERS: Final = (
     Alert(
         name="NoController",
@@ -118,11 +120,11 @@ BROKERS: Final = (
     Alert(
         name="RecordsLost",
         severity=Severity.PAGE,
-        # The new leader counts. One that was elected as soon as it was back after a long time has
-        # no earlier count that could increase.
-        expr=f"sum by ({_CLUSTER}) (increase(millrace_unclean_leader_elections_total[15m])) > 0 "
-        f"or sum by ({_CLUSTER}) (millrace_unclean_leader_elections_total unless "
-        "millrace_unclean_leader_elections_total offset 15m) > 0",
+        # The new leader counts. `increase` misses an election while nothing was scraped for longer
+        # than its range, and one of a process that has just started: its counter begins above 0.
+        expr=f"sum by ({_CLUSTER}) (increase({_UNCLEAN}[15m])) > 0 or "
+        f"sum by ({_CLUSTER}) ({_UNCLEAN} > last_over_time({_UNCLEAN}[1d] offset 15m) or "
+        f"{_UNCLEAN} and on ({_BROKER}) time() - process_start_time_seconds < 15 * 60) > 0",
         hold="0m",
         summary=f"Unclean elections {_OF_CLUSTER} may have lost acknowledged records.",
         runbook="records-lost",

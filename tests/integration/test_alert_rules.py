@@ -312,6 +312,13 @@ def told(name: str, labels: dict[str, str], summary: str) -> dict[str, Any]:
     }
 
 
+UNCLEAN = series("millrace_unclean_leader_elections_total", **BROKER)
+STARTED = series("process_start_time_seconds", **BROKER)
+LOST = told(
+    "RecordsLost", CLUSTER, f"Unclean elections {OF_CLUSTER} may have lost acknowledged records."
+)
+
+
 def rule_test(
     name: str, values: dict[str, str], expected: Iterable[tuple[int, list[Any]]]
 ) -> dict[str, Any]:
@@ -397,12 +404,40 @@ def test_an_operator_that_is_gone_is_missed_and_one_that_never_was_is_not(tmp_pa
     assert said_of(tests, tmp_path) == ""
 
 
-def test_an_unclean_election_of_a_broker_that_was_long_away_is_told(tmp_path: Path) -> None:
-    summary = f"Unclean elections {OF_CLUSTER} may have lost acknowledged records."
-    lost = told("RecordsLost", CLUSTER, summary)
-    counted = series("millrace_unclean_leader_elections_total", **BROKER)
-    values = {counted: "0x5 stale _x30 1x60"}
-    test = rule_test("RecordsLost", values, [(4, []), (40, [lost]), (70, [])])
+@pytest.mark.parametrize(
+    "counted",
+    [
+        # `process_start_time_seconds` is 1800 from the 30th minute on.
+        "0x5 stale _x23 1x60",
+        "5x5 stale _x23 1x60",
+        "_x30 1x60",
+    ],
+    ids=["it counted none before", "it counted more before", "it is new"],
+)
+def test_an_unclean_election_of_a_broker_that_has_just_started_is_told(
+    counted: str, tmp_path: Path
+) -> None:
+    values = {UNCLEAN: counted, STARTED: "0x5 stale _x23 1800x60"}
+    test = rule_test("RecordsLost", values, [(29, []), (31, [LOST]), (44, [LOST]), (60, [])])
+    assert said_of([test], tmp_path) == ""
+
+
+def test_an_unclean_election_while_nothing_was_scraped_is_told(tmp_path: Path) -> None:
+    values = {UNCLEAN: "2x20 stale _x30 3x60", STARTED: "0x20 stale _x30 0x60"}
+    test = rule_test("RecordsLost", values, [(20, []), (53, [LOST]), (70, [])])
+    assert said_of([test], tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    "counted",
+    ["5x20 stale 5x700", "5x20 stale _x40 5x700", "_x20 5x700"],
+    ids=["a scrape failed", "many scrapes failed", "Prometheus is new"],
+)
+def test_an_unclean_election_of_long_ago_is_not_told_again(counted: str, tmp_path: Path) -> None:
+    started = counted.replace("5x", "0x")
+    test = rule_test(
+        "RecordsLost", {UNCLEAN: counted, STARTED: started}, [(at, []) for at in range(20, 100)]
+    )
     assert said_of([test], tmp_path) == ""
 
 
