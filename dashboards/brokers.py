@@ -75,7 +75,8 @@ BOARD: Final = Board(
             Panel(
                 title="Certificates",
                 description="How long the certificate of each listener counts. When it has ended, "
-                "new connections fail.",
+                "new connections fail. The lines are bounds of alerts, which tell of shorter "
+                "certificates only when less than a tenth of their lifetime is left.",
                 queries={
                     "{{instance}} {{listener}}": (
                         "min by (instance, listener) (millrace_certificate_seconds)"

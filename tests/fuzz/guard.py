@@ -111,7 +111,7 @@ def fuzz_certificates(data: bytes) -> None:
     for file in (data, pem % base64.b64encode(data)):
         try:
             certificate = certificates.read(file)
-            assert certificates.end_of(file) <= certificate.ends
+            assert certificates.lifetime_of(file).ends <= certificate.ends
         except InvalidConfigError:
             continue
         assert all(isinstance(name, str) for name in (*certificate.hosts, *certificate.uris))

@@ -28,6 +28,8 @@ HDD = {**BROKER, "log_dir": "/data/hdd"}
 GROUP = {**CLUSTER, "group": "billing", "topic": "orders"}
 OF_CLUSTER = "of cluster shop/logs"
 GIB = 1 << 30
+HOUR = 3600
+DAY = 24 * HOUR
 HEALTHY = 24 * 60
 """Minutes for which series stay as they should be."""
 
@@ -61,6 +63,9 @@ def gauge(name: str, labels: dict[str, str], bad: float, good: float = 0) -> dic
     one = series(name, **labels)
     return {"series": {one: (f"{bad}x{HEALTHY}", f"{good}x{HEALTHY}")}}
 
+
+LEFT = series("millrace_certificate_seconds", **LISTENER)
+LIFETIME = series("millrace_certificate_lifetime_seconds", **LISTENER)
 
 CASES: dict[str, Case] = {
     "NoController": Case(
@@ -207,14 +212,20 @@ CASES: dict[str, Case] = {
         "on.",
     ),
     "CertificateEnds": Case(
-        **gauge("millrace_certificate_seconds", LISTENER, 6 * 86400, 8 * 86400),
+        series={
+            LEFT: (f"{6 * DAY}x100", f"{8 * DAY}x100"),
+            LIFETIME: f"{365 * DAY}x100",
+        },
         minutes=(59, 60),
         labels=LISTENER,
         summary="The certificate of listener clients on logs-b-0 ends in 6d 0h 0m 0s.",
     ),
     "CertificateEndsNow": Case(
-        **gauge("millrace_certificate_seconds", LISTENER, 5 * 3600, 7 * 3600),
-        minutes=(4, 5),
+        series={
+            LEFT: (f"{5 * HOUR}x100", f"{7 * HOUR}x100"),
+            LIFETIME: f"{365 * DAY}x100",
+        },
+        minutes=(0, 1),
         labels=LISTENER,
         summary="The certificate of listener clients on logs-b-0 ends in 5h 0m 0s; then new "
         "connections fail.",
@@ -439,6 +450,88 @@ def test_an_unclean_election_of_long_ago_is_not_told_again(counted: str, tmp_pat
         "RecordsLost", {UNCLEAN: counted, STARTED: started}, [(at, []) for at in range(20, 100)]
     )
     assert said_of([test], tmp_path) == ""
+
+
+CERTIFICATE_ALERTS = ("CertificateEnds", "CertificateEndsNow")
+LONG_LEFT = {"CertificateEnds": "6d 0h 0m 0s", "CertificateEndsNow": "5h 0m 0s"}
+
+
+@pytest.mark.parametrize("alert", CERTIFICATE_ALERTS)
+def test_a_broker_that_does_not_tell_the_lifetime_of_its_certificate_has_the_bounds_of_a_long_one(
+    alert: str, tmp_path: Path
+) -> None:
+    case = CASES[alert]
+    both = case.series[LEFT]
+    assert not isinstance(both, str)
+    fires = told(alert, LISTENER, case.summary)
+    looks: list[list[tuple[int, list[Any]]]] = [[(60, [fires])], [(1, []), (60, []), (90, [])]]
+    tests = [rule_test(alert, {LEFT: both[at]}, looks[at]) for at in range(2)]
+    assert said_of(tests, tmp_path) == ""
+
+
+@pytest.mark.parametrize("alert", CERTIFICATE_ALERTS)
+@pytest.mark.parametrize(
+    ("lifetime", "renewed_at"),
+    [
+        (HOUR, HOUR // 3),
+        (HOUR, HOUR // 5),
+        (DAY, 8 * HOUR),
+        (7 * DAY, 56 * HOUR),
+        (30 * DAY, 6 * DAY),
+        (365 * DAY, 8 * DAY),
+    ],
+)
+def test_a_certificate_that_is_renewed_in_time_is_not_told(
+    alert: str, lifetime: int, renewed_at: int, tmp_path: Path
+) -> None:
+    """A Cluster has it renewed at the latest when a fifth of its life is left, or 8 days."""
+    minutes = min((lifetime - renewed_at) // 60, 120)
+    left = renewed_at + minutes * 60
+    values = {
+        # Another minute goes by until the broker has the next one.
+        LEFT: f"{left}-60x{minutes + 1} {lifetime}-60x20",
+        LIFETIME: f"{lifetime}x{minutes + 22}",
+    }
+    looks: list[tuple[int, list[Any]]] = [(at, []) for at in range(minutes + 20)]
+    assert said_of([rule_test(alert, values, looks)], tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    ("alert", "lifetime", "left", "said"),
+    [
+        # Less than a tenth of its life was left for as long as the alert holds.
+        ("CertificateEndsNow", HOUR, 240, "4m 0s"),
+        ("CertificateEndsNow", DAY, 142 * 60, "2h 22m 0s"),
+        ("CertificateEnds", DAY, 83 * 60, "1h 23m 0s"),
+        ("CertificateEnds", 7 * DAY, 947 * 60, "15h 47m 0s"),
+        # Less than six hours, likewise.
+        ("CertificateEndsNow", 7 * DAY, 358 * 60, "5h 58m 0s"),
+    ],
+)
+def test_a_certificate_of_a_short_life_is_told_when_nobody_renews_it(
+    alert: str, lifetime: int, left: int, said: str, tmp_path: Path
+) -> None:
+    minutes = min((lifetime - left) // 60, 120)
+    values = {
+        LEFT: f"{left + minutes * 60}-60x{minutes + 10}",
+        LIFETIME: f"{lifetime}x{minutes + 10}",
+    }
+    fires = told(alert, LISTENER, CASES[alert].summary.replace(LONG_LEFT[alert], said))
+    quiet: list[tuple[int, list[Any]]] = [(at, []) for at in range(minutes)]
+    test = rule_test(alert, values, [*quiet, (minutes, [fires])])
+    assert said_of([test], tmp_path) == ""
+
+
+def test_a_certificate_that_has_ended_is_told(tmp_path: Path) -> None:
+    """Such a one may have had a life of any length."""
+    fires = told(
+        "CertificateEndsNow",
+        LISTENER,
+        "The certificate of listener clients on logs-b-0 ends in -1h 0m 0s; then new connections "
+        "fail.",
+    )
+    values = {LEFT: f"-{HOUR}x10", LIFETIME: "300x10"}
+    assert said_of([rule_test("CertificateEndsNow", values, [(1, [fires])])], tmp_path) == ""
 
 
 def test_a_long_write_of_many_tasks_is_no_hanging_transaction_and_hides_no_older_one(

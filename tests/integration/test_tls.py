@@ -164,10 +164,14 @@ def test_a_broker_with_an_expired_certificate_starts_and_says_so(
 ) -> None:
     broker = start_broker(settings_of(files.make("b", *HOSTS, days=-1)))
     assert lines(broker, "certificate_expired")[0]["listener"] == "clients"
-    name = 'millrace_certificate_seconds{listener="clients"}'
-    assert -100_000 < broker.metrics()[name] < -80_000
+    left = 'millrace_certificate_seconds{listener="clients"}'
+    lifetime = 'millrace_certificate_lifetime_seconds{listener="clients"}'
+    assert -100_000 < broker.metrics()[left] < -80_000
+    assert broker.metrics()[lifetime] == 300
     files.make("b", *HOSTS)
-    wait_until(lambda: broker.metrics()[name] > 80_000, "the new certificate counts")
+    wait_until(lambda: broker.metrics()[left] > 80_000, "the new certificate counts")
+    assert broker.metrics()[lifetime] == 86_700
+    assert lines(broker, "certificate_expires") == []
     with SyncAdmin(broker.address, tls_ca_file=str(files.ca)) as admin:
         assert admin.list_topics() == []
 

@@ -115,11 +115,11 @@ def _other_settings(scene: Scene) -> Iterator[None]:
 
 
 @contextmanager
-def _ending_certificate(scene: Scene) -> Iterator[None]:
-    """The certificate of a listener ends within an hour."""
+def _ended_certificate(scene: Scene) -> Iterator[None]:
+    """The certificate of a listener has ended."""
     broker = scene.others()[0]
     before = broker.settings
-    files = CertificateFiles(broker.folder / "certificates").make("b", "127.0.0.1", days=1 / 24)
+    files = CertificateFiles(broker.folder / "certificates").make("b", "127.0.0.1", days=-1 / 24)
     broker.stop()
     broker.settings = {
         **before,
@@ -392,7 +392,7 @@ class Cause:
 STAGES: Final[tuple[tuple[Cause, ...], ...]] = (
     (
         Cause(alerts=("SettingsDiffer",), begin=_other_settings),
-        Cause(alerts=("CertificateEnds", "CertificateEndsNow"), begin=_ending_certificate),
+        Cause(alerts=("CertificateEnds", "CertificateEndsNow"), begin=_ended_certificate),
         Cause(alerts=("AccessFileRefused",), begin=_mistaken_rules),
         Cause(alerts=("GroupLag",), begin=_no_members),
         Cause(alerts=("GroupLagUnknown",), begin=_lost_position),

@@ -651,7 +651,8 @@ CERTIFICATE_EXPIRES: Final = Event(
     name="certificate_expires",
     level=Level.WARNING,
     text="the certificate of listener %(listener)s ends at %(ends)s",
-    meaning="It ends within a week. It is logged every six hours until there is another one.",
+    meaning="It ends within a week, and less than a tenth of its lifetime is left. It is logged "
+    "every six hours until there is another one.",
     action="Renew it, and put it into its file: it counts at once. See "
     "[TLS](security.md#renew-certificates).",
     fields=("listener", "ends"),

@@ -172,8 +172,21 @@ def is_pair(found: Issued) -> bool:
         return False
 
 
-def end_of(certificates: bytes) -> float:
-    """Return the second UTC since 1970 at which some certificates end: the earliest end of them.
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """From when and until when a certificate counts, in seconds UTC since 1970."""
+
+    begins: float
+    ends: float
+
+    @property
+    def seconds(self) -> float:
+        """For how long it counts in all."""
+        return self.ends - self.begins
+
+
+def lifetime_of(certificates: bytes) -> Lifetime:
+    """Return the lifetime of the certificate among some that ends first.
 
     Args:
         certificates: in PEM form; the first of them, and those between it and its authority.
@@ -181,7 +194,8 @@ def end_of(certificates: bytes) -> float:
     Raises:
         InvalidConfigError: they are none.
     """
-    return float(min(each.not_valid_after_utc.timestamp() for each in _loaded(certificates)))
+    first = min(_loaded(certificates), key=lambda each: each.not_valid_after_utc)
+    return Lifetime(first.not_valid_before_utc.timestamp(), first.not_valid_after_utc.timestamp())
 
 
 def each_of(certificates: bytes) -> list[bytes]:

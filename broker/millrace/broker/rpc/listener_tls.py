@@ -18,13 +18,14 @@ from millrace.core.events import Event
 from millrace.core.listeners_config import ListenerEntry
 from millrace.core.metadata.model import Listener
 from millrace.runtime import host
-from millrace.runtime.certificates import end_of
+from millrace.runtime.certificates import lifetime_of
 from millrace.runtime.transport.credentials import LOOK_SECONDS, ServerCredentials
 
 _log = logging.getLogger(__name__)
 
 _SOON_SECONDS: Final = 7 * 86_400
-"""Before the end of a certificate: from then on it is logged."""
+_SOON_SHARE: Final = 0.1
+"""A certificate that has less than both left, of its lifetime, ends soon: it is logged."""
 _LOG_SECONDS: Final = 6 * 3600
 """Pause between two such lines."""
 
@@ -55,10 +56,13 @@ class ListenerTls:
                 self._on_problem,
                 self._check,
             )
-            self._ends_s = end_of(self.credentials.certificate)
+            self._lifetime = lifetime_of(self.credentials.certificate)
         except InvalidConfigError as error:
             raise InvalidConfigError(f"listeners.{entry.name}: {error.message}") from error
         metrics.certificate_seconds.labels(entry.name).set_function(lambda: self.seconds_left)
+        metrics.certificate_lifetime_seconds.labels(entry.name).set_function(
+            lambda: self._lifetime.seconds
+        )
         self._tell_end()
 
     def _check(self, certificate: bytes) -> None:
@@ -73,28 +77,28 @@ class ListenerTls:
     @property
     def seconds_left(self) -> float:
         """How long the certificate counts; below 0: since when it does not."""
-        return self._ends_s - host.current.wall_ns() / 1e9
+        return self._lifetime.ends - host.current.wall_ns() / 1e9
 
     async def run(self) -> None:
         """Follow the files for as long as the broker runs."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if await asyncio.to_thread(self.credentials.look):
-                self._ends_s = end_of(self.credentials.certificate)
+                self._lifetime = lifetime_of(self.credentials.certificate)
                 self._told = None
                 events.CERTIFICATE_RENEWED.log(
-                    _log, listener=self._name, ends=_written(self._ends_s)
+                    _log, listener=self._name, ends=_written(self._lifetime.ends)
                 )
             self._tell_end()
 
     def _tell_end(self) -> None:
         left_s, now_s = self.seconds_left, host.monotonic_s()
-        if left_s > _SOON_SECONDS:
+        if left_s > min(_SOON_SECONDS, _SOON_SHARE * self._lifetime.seconds):
             return
         event = events.CERTIFICATE_EXPIRED if left_s <= 0 else events.CERTIFICATE_EXPIRES
         if event is not self._told or now_s - self._told_at_s >= _LOG_SECONDS:
             self._told, self._told_at_s = event, now_s
-            event.log(_log, listener=self._name, ends=_written(self._ends_s))
+            event.log(_log, listener=self._name, ends=_written(self._lifetime.ends))
 
     def _on_problem(self, problem: str) -> None:
         events.CERTIFICATE_UNUSABLE.log(_log, listener=self._name, error=problem)

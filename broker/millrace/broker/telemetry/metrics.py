@@ -116,6 +116,13 @@ class BrokerMetrics:
             ["listener"],
             registry=registry,
         )
+        self.certificate_lifetime_seconds = Gauge(
+            "millrace_certificate_lifetime_seconds",
+            "Seconds from the beginning to the end of that certificate. While more than a tenth of "
+            "them is left, it may yet be renewed in time.",
+            ["listener"],
+            registry=registry,
+        )
         self.request_memory_bytes = Gauge(
             "millrace_request_memory_bytes",
             "Bytes of requests held. Worry when it stays near millrace_request_memory_max_bytes: "
