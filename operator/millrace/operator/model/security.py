@@ -15,6 +15,7 @@ Duration = Annotated[str, Meta(pattern=r"^([0-9]{1,6}[hms]){1,3}$", max_length=2
 """A time as cert-manager has it: `720h`, `1h30m`."""
 ISSUED_FOR: Final = "720h"
 """How long a certificate counts that cert-manager is asked for, unless the Cluster says it."""
+_ISSUED_FOR_IN_CEL: Final = f"duration(has(self.duration) ? self.duration : '{ISSUED_FOR}')"
 
 
 class IssuerReference(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -68,10 +69,11 @@ class Tls(Struct, frozen=True, kw_only=True, rename="camel"):
             "duration must be at least 1h: cert-manager issues none that is shorter",
         ),
         Rule(
-            "!has(self.renewBefore) || duration(self.renewBefore) >= duration('5m') && "
-            "duration(self.renewBefore) < "
-            f"duration(has(self.duration) ? self.duration : '{ISSUED_FOR}')",
-            "renewBefore must be at least 5m, and shorter than duration",
+            f"!has(self.renewBefore) || duration(self.renewBefore) < {_ISSUED_FOR_IN_CEL} && "
+            "(duration(self.renewBefore) >= duration('192h') || "
+            f"duration(self.renewBefore).getSeconds() * 5 >= {_ISSUED_FOR_IN_CEL}.getSeconds())",
+            "renewBefore must be shorter than duration, and at least a fifth of it, or 192h: alerts"
+            " tell of a certificate that has much less left",
         ),
         Rule(
             "self.trustDomain == oldSelf.trustDomain",
@@ -92,7 +94,8 @@ class Tls(Struct, frozen=True, kw_only=True, rename="camel"):
     duration: Duration | None = None
     """How long a certificate of the issuer should count, as `720h`, which it is if unset."""
     renew_before: Duration | None = None
-    """How long before its end it is renewed, as `240h`. Unset: a third of its time."""
+    """How long before its end it is renewed, as `240h`: a fifth of its time at least, or 192h.
+    Unset: a third of it."""
 
 
 def mode_of(tls: Tls | None) -> TlsMode:
