@@ -102,13 +102,12 @@ BROKERS: Final = (
         name="NoController",
         severity=Severity.PAGE,
         # Any broker knows whether there is one: a single page that cannot be scraped alerts
-        # nobody. Where no broker answers there are no series but `up`. Where there is no pod to
-        # ask, not even that; but the operator knows that there is a Cluster.
+        # nobody. Where no broker answers, the operator knows that there was one: the result is 0,
+        # or -1 for a new Cluster, whose pods may yet start. Elsewhere there are no series but `up`.
         expr=f"(max by ({_CLUSTER}) (millrace_controller_session) or "
-        f'0 * sum by ({_CLUSTER}) (up{{millrace_cluster!=""}}) or '
-        f"0 * max by ({_CLUSTER}) (label_replace("
-        'millrace_operator_last_success_timestamp_seconds{work="cluster"}, '
-        '"millrace_cluster", "$1", "name", "(.*)"))) == 0 '
+        f"max by ({_CLUSTER}) (label_replace(millrace_operator_cluster_formed, "
+        '"millrace_cluster", "$1", "name", "(.*)")) - 1 or '
+        f'0 * sum by ({_CLUSTER}) (up{{millrace_cluster!=""}})) == 0 '
         f"or sum by ({_CLUSTER}) (millrace_controller_active) > 1",
         hold="2m",
         summary=f"Controllers {_OF_CLUSTER}: {{{{ $value }}}} instead of one.",

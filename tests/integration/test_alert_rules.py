@@ -22,6 +22,7 @@ CLUSTER = {"namespace": "shop", "millrace_cluster": "logs"}
 BROKER = {**CLUSTER, "instance": "logs-b-0"}
 OTHER_BROKER = {**CLUSTER, "instance": "logs-b-1"}
 LOG_DIR = {**BROKER, "log_dir": "/data/log", "media": "ssd"}
+OF_OPERATOR = {"namespace": "shop", "name": "logs", "instance": "operator"}
 LISTENER = {**BROKER, "listener": "clients"}
 ACCESS_FILE = {**BROKER, "file": "rules_file"}
 HDD = {**BROKER, "log_dir": "/data/hdd"}
@@ -323,6 +324,7 @@ def told(name: str, labels: dict[str, str], summary: str) -> dict[str, Any]:
     }
 
 
+FORMED = series("millrace_operator_cluster_formed", **OF_OPERATOR)
 UNCLEAN = series("millrace_unclean_leader_elections_total", **BROKER)
 STARTED = series("process_start_time_seconds", **BROKER)
 LOST = told(
@@ -385,16 +387,7 @@ def test_every_alert_has_one_cause() -> None:
     ("known_by", "value"),
     [
         (series("up", **BROKER), "0"),
-        (
-            series(
-                "millrace_operator_last_success_timestamp_seconds",
-                work="cluster",
-                namespace="shop",
-                name="logs",
-                instance="operator",
-            ),
-            "60",
-        ),
+        (FORMED, "1"),
     ],
     ids=["its brokers are down", "it has no pods"],
 )
@@ -404,6 +397,35 @@ def test_a_cluster_none_of_whose_brokers_answers_has_no_controller(
     fires = told("NoController", CLUSTER, f"Controllers {OF_CLUSTER}: 0 instead of one.")
     test = rule_test("NoController", {known_by: f"{value}x10"}, [(5, [fires])])
     assert said_of([test], tmp_path) == ""
+
+
+def test_a_new_cluster_may_take_its_time_to_have_a_controller(tmp_path: Path) -> None:
+    """Its pods wait for volumes or images, or the Cluster is refused."""
+    succeeded = series(
+        "millrace_operator_last_success_timestamp_seconds", **OF_OPERATOR, work="cluster"
+    )
+    quiet: list[tuple[int, list[Any]]] = [(at, []) for at in range(11)]
+    tests = [
+        rule_test("NoController", values, quiet)
+        for values in (
+            {succeeded: "0+60x10", FORMED: "0x10"},
+            {succeeded: "0+60x10"},
+            {succeeded: "0+60x10", FORMED: "0x10", series("up", **BROKER): "0x10"},
+        )
+    ]
+    assert said_of(tests, tmp_path) == ""
+
+
+def test_a_cluster_whose_pods_are_all_gone_lacks_a_controller_until_they_are_back(
+    tmp_path: Path,
+) -> None:
+    fires = told("NoController", CLUSTER, f"Controllers {OF_CLUSTER}: 0 instead of one.")
+    values = {
+        FORMED: "0x5 1x50",
+        series("millrace_controller_session", **BROKER): "_x5 1x10 stale _x19 0x1 1x10",
+    }
+    expected = [(5, []), (15, []), (17, []), (18, [fires]), (37, [fires]), (38, []), (45, [])]
+    assert said_of([rule_test("NoController", values, expected)], tmp_path) == ""
 
 
 def test_an_operator_that_is_gone_is_missed_and_one_that_never_was_is_not(tmp_path: Path) -> None:

@@ -155,7 +155,13 @@ class Operator:
             endings.push_async_callback(brokers.close)
             name = self._config.account
             account = OwnAccount(namespace=self._config.namespace, name=name) if name else None
-            clusters = ClusterReconciler(self._api, brokers, self._config.image, account=account)
+            clusters = ClusterReconciler(
+                self._api,
+                brokers,
+                self._config.image,
+                account=account,
+                on_formed=self._on_formed,
+            )
             topics = TopicsReconciler(self._api, brokers)
             quotas = QuotasReconciler(self._api, brokers)
             self._reconcile = {
@@ -184,6 +190,10 @@ class Operator:
         is_new = self._heard.get(uid) != generation
         self._heard[uid] = generation
         return is_new
+
+    def _on_formed(self, namespace: str, name: str, is_formed: bool | None) -> None:
+        if self._acts.is_set():  # Else the other operator shows it.
+            self._metrics.show_formed(namespace, name, is_formed)
 
     def _on_lease(self, is_held: bool) -> None:
         (events.OPERATOR_ACTS if is_held else events.OPERATOR_WAITS).log(_log)

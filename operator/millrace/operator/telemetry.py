@@ -66,6 +66,14 @@ class OperatorMetrics:
             ["work", "namespace", "name"],
             registry=self.registry,
         )
+        self._formed: Final = Gauge(
+            "millrace_operator_cluster_formed",
+            "1 for a Cluster that has had a controller, 0 for one whose first brokers have yet to "
+            "start.",
+            ["namespace", "name"],
+            registry=self.registry,
+        )
+        self._formed_known: set[tuple[str, str]] = set()
         self._succeeded: set[tuple[str, str, str]] = set()
         for work in WORKS:
             self.failures.labels(work)
@@ -91,8 +99,17 @@ class OperatorMetrics:
         self._succeeded.add((work, namespace, name))
         self._last_success.labels(work, namespace, name).set(now_s)
 
+    def show_formed(self, namespace: str, name: str, is_formed: bool | None) -> None:
+        """Show whether a Cluster has had a controller; None: it is gone."""
+        if is_formed is not None:
+            self._formed_known.add((namespace, name))
+            self._formed.labels(namespace, name).set(is_formed)
+        elif (namespace, name) in self._formed_known:
+            self._formed_known.remove((namespace, name))
+            self._formed.remove(namespace, name)
+
     def keep_only(self, known: Container[tuple[str, str, str]]) -> None:
-        """Forget the successes of what is gone, or is another operator's: their age says nothing.
+        """Forget what is gone, or is another operator's, whose state and age say nothing.
 
         Args:
             known: work, namespace and name of what this operator looks after.
@@ -100,6 +117,9 @@ class OperatorMetrics:
         for key in [succeeded for succeeded in self._succeeded if succeeded not in known]:
             self._succeeded.discard(key)
             self._last_success.remove(*key)
+        for namespace, name in list(self._formed_known):
+            if ("cluster", namespace, name) not in known:
+                self.show_formed(namespace, name, None)
 
 
 class Signs:

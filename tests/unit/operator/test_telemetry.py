@@ -139,6 +139,27 @@ def test_the_age_of_a_success_is_shown_for_as_long_as_the_cluster_is_looked_afte
     assert shown("cluster") == 7.0
 
 
+def test_a_cluster_is_shown_as_formed_for_as_long_as_it_is_looked_after() -> None:
+    metrics = OperatorMetrics()
+
+    def shown(name: str) -> float | None:
+        return metrics.registry.get_sample_value(
+            "millrace_operator_cluster_formed", {"namespace": "n", "name": name}
+        )
+
+    metrics.show_formed("n", "old", True)
+    metrics.show_formed("n", "new", False)
+    assert (shown("old"), shown("new")) == (1, 0)
+    metrics.show_formed("n", "old", None)
+    metrics.show_formed("n", "old", None)
+    assert (shown("old"), shown("new")) == (None, 0)
+    metrics.show_formed("n", "new", True)
+    metrics.keep_only([("cluster", "n", "new"), ("topics", "n", "old")])
+    assert shown("new") == 1
+    metrics.keep_only([("topics", "n", "new")])
+    assert shown("new") is None
+
+
 def test_failures_are_counted_from_0_on() -> None:
     value = OperatorMetrics().registry.get_sample_value(
         "millrace_operator_reconcile_failures_total", {"work": "quotas"}

@@ -135,6 +135,8 @@ class ClusterReconciler:
         clock: in step with the API server's clocks.
         times: of certificates.
         account: the operator's own; None: it runs in no pod.
+        on_formed: told of a Cluster, by namespace and name, whether it has had a controller; None:
+            it is gone.
     """
 
     def __init__(
@@ -146,10 +148,12 @@ class ClusterReconciler:
         *,
         times: Times = USUAL,
         account: OwnAccount | None = None,
+        on_formed: Callable[[str, str, bool | None], None] = lambda *formed: None,
     ) -> None:
         self._api = api
         self._brokers = brokers
         self._image = image
+        self._on_formed = on_formed
         self._clock = clock
         self._applied = Applied(api)
         self._outside = OutsideReconciler(api, self._applied)
@@ -173,6 +177,7 @@ class ClusterReconciler:
             await self._brokers.forget(namespace, name)  # Its objects are deleted with it.
             self._applied.forget(namespace, name)
             self._failures_told.pop((namespace, name), None)
+            self._on_formed(namespace, name, None)
             await self._access.forget(namespace, name)
             return None
         try:
@@ -190,6 +195,8 @@ class ClusterReconciler:
             return None
         except NameTakenError as error:
             reason = Reason.PREDECESSOR_GOES if error.is_passing else Reason.NAME_TAKEN
+            if error.is_passing:  # The controller was that of the earlier Cluster.
+                self._on_formed(namespace, name, False)
             await self._refuse(document, reason, str(error))
             return BUSY_S if error.is_passing else STEADY_S
         except ApiError as error:
@@ -225,7 +232,8 @@ class ClusterReconciler:
         return STEADY_S
 
     async def _work(self, cluster: Cluster, document: Document) -> Look:
-        await own_metadata(self._api, cluster)
+        is_formed = await own_metadata(self._api, cluster)
+        self._on_formed(cluster.namespace, cluster.name, is_formed)
         seen = await self._observe(cluster)
         present = present_security(seen.pods, seen.stateful_sets, document.get("status") or {})
         problem, is_known = await self._access.problem(), self._access.is_known
