@@ -2,20 +2,23 @@
 
 from collections.abc import Mapping
 
-from millrace.operator.kube.api import Api
+from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.model.objects import Document
 from millrace.runtime.kubernetes.resources import Kind
 
 
 class FakeApi(Api):
-    """Objects by name. It checks nothing, and answers at once.
+    """Objects by name. It checks only the versions of objects, and answers at once.
 
     Attributes:
         objects: by kind, namespace and name; tests may change them.
+        refusals: kinds that it refuses to show, each with the status and the message.
     """
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str | None, str], Document] = {}
+        self.refusals: dict[str, tuple[int, str]] = {}
+        self._writes = 0
 
     def put(self, document: Document) -> None:
         """Make an object, or replace it."""
@@ -25,6 +28,9 @@ class FakeApi(Api):
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Document | None:
         """See `Api`."""
+        if kind.name in self.refusals:
+            status, message = self.refusals[kind.name]
+            raise ApiError(status, message, request=f"GET {kind.path(namespace, name)}")
         return self.objects.get((kind.name, namespace, name))
 
     async def list(
@@ -40,12 +46,27 @@ class FakeApi(Api):
         return [document for (name, *_), document in self.objects.items() if name == kind.name]
 
     async def apply(self, document: Document, *, subresource: str = "") -> Document:
-        """Write a status."""
-        assert subresource == "status"
+        """Write a status, or an object, whose owners are those before and those given."""
         metadata = document["metadata"]
-        found = self.objects[document["kind"], metadata["namespace"], metadata["name"]]
-        found["status"] = document["status"]
-        return found
+        key = document["kind"], metadata["namespace"], metadata["name"]
+        if subresource:
+            self.objects[key]["status"] = document["status"]
+            return self.objects[key]
+        found = self.objects.get(key, {})
+        before = found.get("metadata", {})
+        if metadata.get("resourceVersion", before.get("resourceVersion")) != before.get(
+            "resourceVersion"
+        ):
+            raise ApiError(409, "the object has been modified", request=f"PATCH {key}")
+        self._writes += 1
+        owners = {
+            owner["uid"]: owner
+            for owner in (*before.get("ownerReferences", ()), *metadata["ownerReferences"])
+        }
+        kept = {"uid": f"{self._writes}", **before, **metadata}
+        version = {"resourceVersion": f"v{self._writes}", "ownerReferences": [*owners.values()]}
+        self.objects[key] = {**found, **document, "metadata": kept | version}
+        return self.objects[key]
 
     async def patch(
         self, kind: Kind, namespace: str | None, name: str, change: Document

@@ -33,6 +33,7 @@ from millrace.runtime.kubernetes.access import from_kubeconfig
 
 TOPICS = "/apis/millrace.dev/v1beta1/%s/topics"
 QUOTAS = "/apis/millrace.dev/v1beta1/%s/quotas"
+SECRETS = "/api/v1/%s/secrets"
 CONTAINER = {"name": "theirs", "image": "theirs:1"}
 VOLUME = {"name": "data", "size": "1Gi"}
 SETTLED = {"Ready": ("True", "Ready"), "Placed": ("True", "AsWanted")}
@@ -615,6 +616,8 @@ def test_an_operator_that_has_nothing_to_do_writes_nothing(operated: Operated) -
         (CONFIG_MAPS, "ConfigMap", "c-b"),
         (STATEFUL_SETS, "StatefulSet", "c-b"),
         ("/apis/policy/v1/%s/poddisruptionbudgets", "PodDisruptionBudget", "c"),
+        (SECRETS, "Secret", "c-ca"),
+        (SECRETS, "Secret", "c-b-tls"),
     ],
 )
 def test_an_object_of_somebody_else_is_named_and_never_touched(
@@ -625,10 +628,11 @@ def test_an_object_of_somebody_else_is_named_and_never_touched(
         labels = {"app": "theirs"}
         template = {"metadata": {"labels": labels}, "spec": {"containers": [CONTAINER]}}
         spec = {"selector": {"matchLabels": labels}, "template": template, "replicas": 0}
-    theirs = {"metadata": {"name": name}, **({"spec": spec} if kind != "ConfigMap" else {})}
+    content: dict[str, Any] = {} if kind in ("ConfigMap", "Secret") else {"spec": spec}
     where = path % f"namespaces/{operated.namespace}"
-    made = operated.request("POST", where, theirs)
-    operated.apply("clusters", "c", {"pools": [pool()]})
+    made = operated.request("POST", where, {"metadata": {"name": name}, **content})
+    security: dict[str, Any] = {"tls": {}} if kind == "Secret" else {}
+    operated.apply("clusters", "c", {"pools": [pool()], **security})
     assert operated.look() == STEADY_S
     assert operated.conditions() == not_done("NameTaken")
     assert f"{kind} {operated.namespace}/{name} is there already" in operated.told()["Ready"][2]

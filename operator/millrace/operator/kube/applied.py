@@ -49,7 +49,7 @@ class Applied:
         wanted = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
         found = await self._api.get(kind_of(document), metadata["namespace"], metadata["name"])
         if found is not None:
-            _check_owner(document, found)
+            check_owner(document, found)
             if settled.get(key) == (wanted, _version(found)):
                 return found
         result = await self._api.apply(document)
@@ -61,12 +61,12 @@ class Applied:
         self._settled.pop((namespace, owner), None)
 
 
-def _version(document: Document) -> str:
-    metadata = document["metadata"]
-    return f"{metadata['uid']} {metadata.get('generation') or metadata['resourceVersion']}"
+def check_owner(document: Document, found: Document) -> None:
+    """Make sure that an object is the one that we apply.
 
-
-def _check_owner(document: Document, found: Document) -> None:
+    Raises:
+        NameTakenError: it has another owner, or none.
+    """
     (ours,) = document["metadata"]["ownerReferences"]
     owners = found["metadata"].get("ownerReferences") or ()
     if any(owner["uid"] == ours["uid"] for owner in owners):
@@ -85,3 +85,8 @@ def _check_owner(document: Document, found: Document) -> None:
         f"{name} is there already and {belongs}: rename it or delete it, or give the Cluster "
         "another name"
     )
+
+
+def _version(document: Document) -> str:
+    metadata = document["metadata"]
+    return f"{metadata['uid']} {metadata.get('generation') or metadata['resourceVersion']}"

@@ -1,7 +1,8 @@
 """Certificates of a cluster's brokers: makes them, renews them, and brings them to pods.
 
-`plan/certificates` decides. What is there is read from the Secrets. A certificate that cannot be
-read, or is of another authority, counts as missing, so what somebody changes there is put right.
+`plan/certificates` decides. What is there is read from Secrets that belong to the Cluster. A
+certificate that cannot be read, or is of another authority, counts as missing, so what somebody
+changes there is put right.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -10,7 +11,7 @@ from datetime import datetime
 
 from millrace.core.errors import InvalidConfigError
 from millrace.operator.kube.api import Api
-from millrace.operator.kube.applied import Applied
+from millrace.operator.kube.applied import Applied, check_owner
 from millrace.operator.kube.kinds import SECRET
 from millrace.operator.model.certificates import (
     Pair,
@@ -41,6 +42,7 @@ from millrace.operator.plan.certificates import (
 from millrace.operator.plan.security import Secured
 from millrace.operator.reconcile.issued import IssuedReconciler, SeenIssued
 from millrace.operator.reconcile.renewals import asked_renewals
+from millrace.operator.reconcile.resources import if_owned
 from millrace.runtime.certificates import Certificate, Issued, Names, issue, new_authority, read
 
 _DAY_S = 86_400.0
@@ -51,7 +53,8 @@ class SeenCertificates:
     """The authorities and certificates of a cluster that can be used.
 
     Attributes:
-        secret: of the authorities; None: there is none yet.
+        secret: with the name of that of the authorities, also somebody else's; None: there is none
+            yet.
         known_hosts: the names of each broker in a certificate of ours that has reached its pod.
         issued: what an issuer signs for clients; None: all is signed here.
     """
@@ -110,15 +113,15 @@ class CertificatesReconciler:
         where = cluster.namespace
         secret = await self._api.get(SECRET, where, authorities_name(cluster.name))
         authorities, spans = {}, {}
-        for number, pair in parse_authorities(secret).items():
+        for number, pair in parse_authorities(if_owned(secret, cluster)).items():
             found = _read(pair)
             if found is not None:
                 authorities[number], spans[number] = pair, Span(found.begins, found.ends)
         pairs: dict[str, Pair] = {}
         asked = (pool_object_name(cluster.name, pool.name) for pool in cluster.spec.pools)
         for pool_object in dict.fromkeys([*made, *asked]):
-            name = pool_secret_name(pool_object)
-            pairs |= parse_pairs(await self._api.get(SECRET, where, name))
+            found_there = await self._api.get(SECRET, where, pool_secret_name(pool_object))
+            pairs |= parse_pairs(if_owned(found_there, cluster))
         held = {}
         for broker, pair in pairs.items():
             found = _read(pair)
@@ -173,6 +176,7 @@ class CertificatesReconciler:
 
         Raises:
             ApiError: the API server did not answer.
+            NameTakenError: somebody else has an object of a name that is needed.
             InvalidConfigError: what somebody asks for by an annotation cannot be understood.
         """
         asked = asked_renewals(cluster.annotations)
@@ -193,7 +197,7 @@ class CertificatesReconciler:
             replicas: as of `ensure`.
 
         Raises:
-            ApiError, InvalidConfigError: as `ensure`.
+            ApiError, NameTakenError, InvalidConfigError: as `ensure`.
         """
         asked = asked_renewals(cluster.annotations)
         seen = await self.observe(cluster, replicas)
@@ -241,9 +245,15 @@ class CertificatesReconciler:
     async def _keep(
         self, cluster: Cluster, authorities: Mapping[int, Pair], seen: SeenCertificates
     ) -> None:
-        """Keep the authorities before anything is signed by a new one."""
+        """Keep the authorities before anything is signed by a new one.
+
+        Raises:
+            NameTakenError: the Secret of this name is somebody else's.
+            ApiError: the API server refuses it, or does not answer.
+        """
         document = authorities_secret(cluster, authorities)
         if seen.secret is not None and seen.secret.get("data") != document["data"]:
+            check_owner(document, seen.secret)
             # Not over what another operator has made meanwhile: then this look fails.
             version = seen.secret["metadata"]["resourceVersion"]
             versioned = {**document["metadata"], "resourceVersion": version}

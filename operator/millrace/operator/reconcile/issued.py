@@ -29,6 +29,7 @@ from millrace.operator.plan.issued import (
     ready_since,
     trusted,
 )
+from millrace.operator.reconcile.resources import if_owned
 from millrace.runtime.certificates import each_of, read
 
 _ISSUERS: Final = {kind.name: kind for kind in (ISSUER, CLUSTER_ISSUER)}
@@ -81,7 +82,9 @@ class IssuedReconciler:
         where, now = cluster.namespace, self._clock().timestamp()
         made = await self._api.get(CERTIFICATE, where, certificate_name(cluster.name))
         secret = await self._api.get(SECRET, where, issued_secret_name(cluster.name))
-        told = await self._api.get(CONFIG_MAP, where, authorities_name(cluster.name))
+        told = if_owned(
+            await self._api.get(CONFIG_MAP, where, authorities_name(cluster.name)), cluster
+        )
         files = {} if secret is None else secret.get("data") or {}
         signed_by = _certificates(base64.b64decode(files.get(AUTHORITIES) or ""))
         shown = _shown(base64.b64decode(files.get("tls.crt") or ""))

@@ -76,6 +76,11 @@ def is_owned(document: Document, cluster: Cluster) -> bool:
     return any(owner["uid"] == cluster.uid for owner in owners)
 
 
+def if_owned(document: Document | None, cluster: Cluster) -> Document | None:
+    """Return an object if it belongs to the Cluster: what is somebody else's says nothing of it."""
+    return document if document is not None and is_owned(document, cluster) else None
+
+
 def known_before(document: Document) -> dict[str, object]:
     """Return the last status without its conditions."""
     status = document.get("status") or {}

@@ -1,0 +1,62 @@
+"""What the operator keeps of certificates in the API server."""
+
+import asyncio
+import copy
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.fakes.api_objects import FakeApi
+
+from millrace.operator.kube.applied import Applied, NameTakenError
+from millrace.operator.model.certificates import parse_authorities, parse_pairs
+from millrace.operator.model.cluster import Cluster
+from millrace.operator.plan.certificates import USUAL
+from millrace.operator.reconcile.certificates import CertificatesReconciler
+from millrace.operator.reconcile.resources import cluster_of
+
+Document = dict[str, Any]
+
+
+def cluster(namespace: str = "n", name: str = "c", **more: Any) -> Cluster:
+    metadata = {"namespace": namespace, "name": name, "uid": f"{namespace}/{name}", **more}
+    pool = {"name": "b", "volumes": [{"name": "data", "size": "1Gi"}]}
+    spec = {"pools": [pool], "tls": {}}
+    return cluster_of({"metadata": {"generation": 1, **metadata}, "spec": spec})
+
+
+def ensure(api: FakeApi, of: Cluster, *, after: timedelta = timedelta()) -> None:
+    """Look at the certificates of one broker."""
+
+    async def look() -> None:
+        one = CertificatesReconciler(api, Applied(api), lambda: datetime.now(UTC) + after, USUAL)
+        pool_object = f"{of.name}-b"
+        await one.ensure(of, {pool_object: 1}, {}, await one.observe(of, [pool_object]))
+
+    asyncio.run(look())
+
+
+def secret(api: FakeApi, name: str) -> Document:
+    found: Document = api.objects["Secret", "n", name]
+    return found
+
+
+@pytest.mark.parametrize("name", ["c-ca", "c-b-tls"])
+def test_a_secret_of_somebody_else_is_neither_used_nor_touched(name: str) -> None:
+    api, theirs = FakeApi(), FakeApi()
+    ensure(theirs, cluster())
+    found = secret(theirs, name)
+    found["metadata"]["ownerReferences"] = [{"kind": "App", "name": "a", "uid": "a"}]
+    found["data"]["note"] = ""  # So it is not as ours would be.
+    api.put(copy.deepcopy(found))
+    with pytest.raises(NameTakenError, match=f"Secret n/{name} is there already and belongs to"):
+        ensure(api, cluster())
+    assert secret(api, name) == found
+
+    async def seen() -> None:
+        one = CertificatesReconciler(api, Applied(api), lambda: datetime.now(UTC), USUAL)
+        observed = await one.observe(cluster(), [])
+        known = {*parse_authorities(found).values(), *parse_pairs(found).values()}
+        assert not known & {*observed.authorities.values(), *observed.pairs.values()}
+
+    asyncio.run(seen())
