@@ -6,10 +6,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from cryptography import x509
 from tests.fakes.api_objects import FakeApi
 
 from millrace.operator.kube.applied import Applied, NameTakenError
-from millrace.operator.model.certificates import parse_authorities, parse_pairs
+from millrace.operator.model.certificates import (
+    authority_common_name,
+    parse_authorities,
+    parse_pairs,
+)
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.plan.certificates import USUAL
 from millrace.operator.reconcile.certificates import CertificatesReconciler
@@ -36,8 +41,8 @@ def ensure(api: FakeApi, of: Cluster, *, after: timedelta = timedelta()) -> None
     asyncio.run(look())
 
 
-def secret(api: FakeApi, name: str) -> Document:
-    found: Document = api.objects["Secret", "n", name]
+def secret(api: FakeApi, name: str, namespace: str = "n") -> Document:
+    found: Document = api.objects["Secret", namespace, name]
     return found
 
 
@@ -60,3 +65,26 @@ def test_a_secret_of_somebody_else_is_neither_used_nor_touched(name: str) -> Non
         assert not known & {*observed.authorities.values(), *observed.pairs.values()}
 
     asyncio.run(seen())
+
+
+def test_a_cluster_with_the_longest_names_gets_authorities_whose_names_fit() -> None:
+    api, long = FakeApi(), cluster("n" * 63, "c" * 30)
+    ensure(api, long)
+    found = secret(api, f"{long.name}-ca", long.namespace)
+    found["data"] = {file.replace("1.", "9."): text for file, text in found["data"].items()}
+    ensure(api, long, after=timedelta(days=241))
+    authorities = parse_authorities(secret(api, f"{long.name}-ca", long.namespace))
+    assert authorities.keys() == {9, 10}
+    subject = x509.load_pem_x509_certificate(authorities[10].certificate).subject
+    assert subject.rfc4514_string() == f"CN={authority_common_name(long, 10)}"
+
+
+def test_authorities_of_other_clusters_and_numbers_have_other_names() -> None:
+    assert authority_common_name(cluster(), 1) == "n/c brokers 1"
+    assert authority_common_name(cluster("n" * 26, "c" * 26), 9).startswith("n" * 26 + "/c")
+    clusters = [
+        cluster(namespace, name) for namespace in ("n" * 62, "n" * 63) for name in ("c", "d" * 30)
+    ]
+    names = {authority_common_name(each, number) for each in clusters for number in range(1, 200)}
+    assert len(names) == len(clusters) * 199
+    assert max(map(len, names)) == 64

@@ -10,6 +10,7 @@ for each pod. The kubelet brings what has changed to a running pod, all files at
 """
 
 import base64
+import hashlib
 import ipaddress
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -22,6 +23,9 @@ from millrace.operator.model.pod_tls import AUTHORITIES, pool_secret_name
 
 CHANGED_ANNOTATION: Final = "millrace.dev/changed"
 """Annotation of the ConfigMap: when the authorities of an issuer in it were changed last."""
+COMMON_NAME_MAX: Final = 64
+"""Characters of a common name (RFC 5280)."""
+_DIGEST_LENGTH: Final = 16
 _LOCAL: Final = ("localhost", "127.0.0.1")
 """Names by which a broker is reached in its pod."""
 
@@ -36,6 +40,17 @@ class Pair(NamedTuple):
 def authorities_name(cluster_name: str) -> str:
     """Return the name of the Secret of authorities, and of the ConfigMap for clients."""
     return f"{cluster_name}-ca"
+
+
+def authority_common_name(cluster: Cluster, number: int) -> str:
+    """Return the name of an authority for people. One that is too long ends early, with a digest:
+    authorities of different clusters and numbers have different names.
+    """
+    name, role = f"{cluster.namespace}/{cluster.name}", f" brokers {number}"
+    if len(name) + len(role) > COMMON_NAME_MAX:
+        digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST_LENGTH]
+        name = f"{name[: COMMON_NAME_MAX - len(role) - len(digest) - 1]}~{digest}"
+    return f"{name}{role}"
 
 
 def broker_hosts(cluster: Cluster, broker: str, outside: Iterable[str]) -> frozenset[str]:

@@ -11,15 +11,12 @@ pods.
 
 import ipaddress
 from collections.abc import Iterable
-from typing import Final
 
+from millrace.operator.model.certificates import COMMON_NAME_MAX
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.objects import Document, labels, owned_object
 from millrace.operator.model.pod_tls import issued_secret_name
 from millrace.operator.model.security import ISSUED_FOR, IssuerReference
-
-_COMMON_NAME_MAX: Final = 64
-"""Characters of a common name (RFC 5280)."""
 
 
 def certificate_name(cluster_name: str) -> str:
@@ -78,7 +75,7 @@ def certificate(cluster: Cluster, outside: Iterable[str]) -> Document:
         spec["ipAddresses"] = addresses
     if tls.renew_before is not None:
         spec["renewBefore"] = tls.renew_before
-    if len(common) <= _COMMON_NAME_MAX:
+    if len(common) <= COMMON_NAME_MAX:
         spec["commonName"] = common  # Some issuers ask for one.
     name = certificate_name(cluster.name)
     return owned_object(cluster, "cert-manager.io/v1", "Certificate", name, spec=spec)

@@ -17,6 +17,7 @@ from millrace.operator.model.certificates import (
     Pair,
     authorities_name,
     authorities_secret,
+    authority_common_name,
     broker_hosts,
     broker_uri,
     bundle_of,
@@ -261,7 +262,7 @@ class CertificatesReconciler:
         await self._applied.ensure(document)
 
     def _authority(self, cluster: Cluster, number: int) -> Pair:
-        name = f"{cluster.namespace}/{cluster.name} brokers {number}"
+        name = authority_common_name(cluster, number)
         made = new_authority(name, days=self._times.authority / _DAY_S)
         return Pair(made.certificate, made.key)
 
