@@ -19,7 +19,12 @@ from millrace.operator.plan.certificates import (
     known_hosts,
 )
 from millrace.operator.plan.outside import Outside, hosts_outside, told_outside
-from millrace.operator.reconcile.renewals import AUTHORITY, CERTIFICATES, asked_renewals
+from millrace.operator.reconcile.renewals import (
+    AUTHORITY,
+    CERTIFICATES,
+    asked_renewals,
+    check_renewals,
+)
 from millrace.operator.reconcile.resources import cluster_of
 
 DAY = 86_400.0
@@ -194,7 +199,10 @@ def test_people_ask_by_annotations() -> None:
     assert asked == Asked(certificates=DAY, authority=2 * DAY)
     for wrong in ("true", "2026-11-30", "2026-11-30T12:00:00"):
         with pytest.raises(InvalidConfigError, match=f"{AUTHORITY}: '{wrong}' is no time"):
-            asked_renewals({AUTHORITY: wrong})
+            check_renewals({AUTHORITY: wrong})
+        asked = asked_renewals({AUTHORITY: wrong, CERTIFICATES: "1970-01-02T00:00:00Z"})
+        assert asked == Asked(certificates=DAY)
+    check_renewals({CERTIFICATES: "1970-01-02T00:00:00Z", "other": "x"})
 
 
 def test_a_certificate_names_all_ways_to_a_broker() -> None:

@@ -9,6 +9,7 @@ import pytest
 from cryptography import x509
 from tests.fakes.api_objects import FakeApi
 
+from millrace.core.errors import InvalidConfigError
 from millrace.operator.kube.applied import Applied, NameTakenError
 from millrace.operator.model.certificates import (
     authority_common_name,
@@ -18,6 +19,7 @@ from millrace.operator.model.certificates import (
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.plan.certificates import USUAL
 from millrace.operator.reconcile.certificates import CertificatesReconciler
+from millrace.operator.reconcile.renewals import CERTIFICATES
 from millrace.operator.reconcile.resources import cluster_of
 
 Document = dict[str, Any]
@@ -30,13 +32,18 @@ def cluster(namespace: str = "n", name: str = "c", **more: Any) -> Cluster:
     return cluster_of({"metadata": {"generation": 1, **metadata}, "spec": spec})
 
 
-def ensure(api: FakeApi, of: Cluster, *, after: timedelta = timedelta()) -> None:
+def ensure(
+    api: FakeApi, of: Cluster, *, after: timedelta = timedelta(), is_paused: bool = False
+) -> None:
     """Look at the certificates of one broker."""
 
     async def look() -> None:
         one = CertificatesReconciler(api, Applied(api), lambda: datetime.now(UTC) + after, USUAL)
-        pool_object = f"{of.name}-b"
-        await one.ensure(of, {pool_object: 1}, {}, await one.observe(of, [pool_object]))
+        replicas = {f"{of.name}-b": 1}
+        if is_paused:
+            await one.keep(of, replicas)
+        else:
+            await one.ensure(of, replicas, {}, await one.observe(of, replicas))
 
     asyncio.run(look())
 
@@ -88,3 +95,17 @@ def test_authorities_of_other_clusters_and_numbers_have_other_names() -> None:
     names = {authority_common_name(each, number) for each in clusters for number in range(1, 200)}
     assert len(names) == len(clusters) * 199
     assert max(map(len, names)) == 64
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_a_wish_that_cannot_be_understood_is_said_and_holds_no_renewal_up(
+    is_paused: bool,
+) -> None:
+    api = FakeApi()
+    ensure(api, cluster())
+    before = parse_pairs(secret(api, "c-b-tls"))
+    asking = cluster(annotations={CERTIFICATES: "true"})
+    for days, is_due in ((19, False), (21, True)):
+        with pytest.raises(InvalidConfigError, match=f"{CERTIFICATES}: 'true' is no time in UTC"):
+            ensure(api, asking, after=timedelta(days=days), is_paused=is_paused)
+        assert (parse_pairs(secret(api, "c-b-tls")) != before) is is_due

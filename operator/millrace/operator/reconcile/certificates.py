@@ -32,7 +32,6 @@ from millrace.operator.model.objects import Document, brokers_of, pool_object_na
 from millrace.operator.model.pod_tls import pool_secret_name
 from millrace.operator.model.security import TlsMode
 from millrace.operator.plan.certificates import (
-    Asked,
     Held,
     Span,
     Times,
@@ -42,7 +41,7 @@ from millrace.operator.plan.certificates import (
 )
 from millrace.operator.plan.security import Secured
 from millrace.operator.reconcile.issued import IssuedReconciler, SeenIssued
-from millrace.operator.reconcile.renewals import asked_renewals
+from millrace.operator.reconcile.renewals import asked_renewals, check_renewals
 from millrace.operator.reconcile.resources import if_owned
 from millrace.runtime.certificates import Certificate, Issued, Names, issue, new_authority, read
 
@@ -178,15 +177,16 @@ class CertificatesReconciler:
         Raises:
             ApiError: the API server did not answer.
             NameTakenError: somebody else has an object of a name that is needed.
-            InvalidConfigError: what somebody asks for by an annotation cannot be understood.
+            InvalidConfigError: what somebody asks for by an annotation cannot be understood; all
+                else is done.
         """
-        asked = asked_renewals(cluster.annotations)
         certified = None
         if seen.issued is not None:
             names = frozenset[str]().union(*outside.values())
             certified = await self._issued.ensure(cluster, names, seen.issued)
             outside = {}  # Clients meet no certificate of ours.
-        await self._renew(cluster, replicas, outside, seen, asked)
+        await self._renew(cluster, replicas, outside, seen)
+        check_renewals(cluster.annotations)
         return certified
 
     async def keep(self, cluster: Cluster, replicas: Mapping[str, int]) -> SeenCertificates:
@@ -200,12 +200,12 @@ class CertificatesReconciler:
         Raises:
             ApiError, NameTakenError, InvalidConfigError: as `ensure`.
         """
-        asked = asked_renewals(cluster.annotations)
         seen = await self.observe(cluster, replicas)
         if seen.issued is not None:
             await self._issued.tell(cluster, seen.issued)
         names = {broker: held.hosts for broker, held in seen.held.items()}
-        await self._renew(cluster, replicas, names, seen, asked)
+        await self._renew(cluster, replicas, names, seen)
+        check_renewals(cluster.annotations)
         return seen
 
     async def _renew(
@@ -214,7 +214,6 @@ class CertificatesReconciler:
         replicas: Mapping[str, int],
         outside: Mapping[str, frozenset[str]],
         seen: SeenCertificates,
-        asked: Asked,
     ) -> None:
         wanted = {
             broker: Wanted(
@@ -223,6 +222,7 @@ class CertificatesReconciler:
             for broker in brokers_of(replicas)
         }
         now = self._clock().timestamp()
+        asked = asked_renewals(cluster.annotations)
         plan = certificates(seen.spans, seen.held, wanted, now, self._times, asked=asked)
         authorities = {number: seen.authorities[number] for number in plan.trusted[:-1]}
         last = plan.trusted[-1]

@@ -20,27 +20,31 @@ AUTHORITY: Final = "millrace.dev/renew-authority"
 
 
 def asked_renewals(annotations: Mapping[str, str]) -> Asked:
-    """Return what is asked for.
+    """Return what is asked for. An annotation that is no moment asks for nothing."""
+    moments = [_moment(annotations.get(name, "")) for name in (CERTIFICATES, AUTHORITY)]
+    certificates, authority = (moment or 0.0 for moment in moments)
+    return Asked(certificates=certificates, authority=authority)
+
+
+def check_renewals(annotations: Mapping[str, str]) -> None:
+    """Make sure that all that is asked for is understood.
 
     Raises:
         InvalidConfigError: an annotation is no moment.
     """
-    return Asked(
-        certificates=_moment(annotations, CERTIFICATES), authority=_moment(annotations, AUTHORITY)
-    )
+    for name in (CERTIFICATES, AUTHORITY):
+        text = annotations.get(name)
+        if text is not None and _moment(text) is None:
+            raise InvalidConfigError(
+                f"annotation {name}: {text!r} is no time in UTC: write one as "
+                "2026-11-30T12:00:00Z, or take the annotation away"
+            )
 
 
-def _moment(annotations: Mapping[str, str], name: str) -> float:
-    text = annotations.get(name)
-    if text is None:
-        return 0.0
+def _moment(text: str) -> float | None:
+    """Return a time in seconds since 1970; None: it is none."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        raise InvalidConfigError(
-            f"annotation {name}: {text!r} is no time in UTC: write one as 2026-11-30T12:00:00Z, or "
-            "take the annotation away"
-        )
-    return found.timestamp()
+        return None
+    return None if found.tzinfo is None else found.timestamp()
