@@ -49,7 +49,12 @@ def has_finalizer(document: Document, finalizer: str) -> bool:
 async def for_each(
     documents: Iterable[Document], work: Callable[[Document], Awaitable[bool]]
 ) -> list[bool]:
-    """Work on resources side by side; return whether each is settled."""
+    """Work on resources side by side; return whether each is settled.
+
+    Raises:
+        ApiError: the first of those that there were, once the work on all of them has ended: none
+            goes on beside the next look.
+    """
     room = asyncio.Semaphore(_AT_ONCE)
 
     async def one(document: Document) -> bool:
@@ -61,7 +66,13 @@ async def for_each(
                     raise
                 return False
 
-    return await asyncio.gather(*map(one, documents))
+    outcomes = await asyncio.gather(*map(one, documents), return_exceptions=True)
+    settled = []
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+        settled.append(outcome)
+    return settled
 
 
 async def without_cluster(
