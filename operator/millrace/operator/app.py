@@ -8,15 +8,13 @@ import logging
 import os
 import signal
 import socket
-import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import kopf
-from structlog.contextvars import bound_contextvars
 
 from millrace.operator import events, handlers
 from millrace.operator.kube.api import Api, ApiError
@@ -38,6 +36,7 @@ from millrace.operator.telemetry import (
     Signs,
     serve_telemetry,
 )
+from millrace.operator.worker import Key, Worker
 from millrace.runtime.kubernetes.access import as_kubectl
 from millrace.runtime.page_guard import PageFiles
 from millrace.runtime.streams import run_until_first
@@ -50,8 +49,6 @@ RESYNC_S: Final = 300
 """Pause between two looks at all resources."""
 _SILENT_S_MAX: Final = 60
 """How long a part of the operator may show no sign of life."""
-_LEASE_AGAIN_S: Final = 1.0
-"""Pause before work that came when the lease had run out."""
 _WATCHES: Final = "watches"
 ACCOUNT_VARIABLE: Final = "MILLRACE_OPERATOR_SERVICE_ACCOUNT"
 """Variable with the name of the pod's ServiceAccount."""
@@ -79,14 +76,6 @@ class OperatorConfig:
     port: int = PORT
     page_names: str = ""
     page_files: PageFiles = field(default_factory=PageFiles)
-
-
-class _Key(NamedTuple):
-    """One unit of work: a cluster, or the topics or quotas of one."""
-
-    work: str
-    namespace: str
-    name: str
 
 
 def config_from_environment(image: str, namespace: str | None) -> OperatorConfig:
@@ -118,7 +107,7 @@ class Operator:
 
     def __init__(self, config: OperatorConfig) -> None:
         self._config = config
-        self._queue: WorkQueue[_Key] = WorkQueue()
+        self._queue: WorkQueue[Key] = WorkQueue()
         self._queue.is_open = False  # Until this operator acts.
         self._metrics = OperatorMetrics()
         self._signs = Signs()
@@ -133,7 +122,6 @@ class Operator:
         """The newest generation of each resource that a watch told of, by uid."""
         self._listed: dict[str, int] = {}
         """Likewise, that the last look at all resources found."""
-        self._reconcile: dict[str, Callable[[str, str], Awaitable[float | None]]] = {}
 
     async def run(self, stop_signals: Sequence[signal.Signals]) -> None:
         """Run until one of the signals comes."""
@@ -164,11 +152,12 @@ class Operator:
             )
             topics = TopicsReconciler(self._api, brokers)
             quotas = QuotasReconciler(self._api, brokers)
-            self._reconcile = {
+            looks = {
                 "cluster": clusters.reconcile,
                 "topics": topics.reconcile,
                 "quotas": quotas.reconcile,
             }
+            worker = Worker(self._queue, self._metrics, lambda: self._lease.is_held, looks)
             endings.push_async_callback(self._lease.give_back)
             watches = kopf.operator(
                 registry=handlers.registry(self._access, self._on_event, self._on_heard),
@@ -178,13 +167,13 @@ class Operator:
                 stop_flag=stop,
             )
             # Only watches end by themselves. Should anything else fail, the process ends with it.
-            workers = (self._work() for _ in range(WORKERS))
+            workers = (worker.run() for _ in range(WORKERS))
             await run_until_first(
                 watches, self._lease.run(), self._resync(), self._live(), *workers
             )
 
     def _on_event(self, work: str, namespace: str, name: str) -> None:
-        self._queue.add(_Key(work, namespace, name))
+        self._queue.add(Key(work, namespace, name))
 
     def _on_heard(self, uid: str, generation: int) -> bool:
         is_new = self._heard.get(uid) != generation
@@ -226,9 +215,9 @@ class Operator:
                 continue
             self._judge_watches([*clusters, *topics, *quotas])
             metadata = [cluster["metadata"] for cluster in clusters]
-            found = [_Key("cluster", named["namespace"], named["name"]) for named in metadata]
+            found = [Key("cluster", named["namespace"], named["name"]) for named in metadata]
             for work, resources in (("topics", topics), ("quotas", quotas)):
-                found += [_Key(work, *key) for key in sorted(set(map(cluster_key, resources)))]
+                found += [Key(work, *key) for key in sorted(set(map(cluster_key, resources)))]
             for key in found:
                 self._on_event(*key)
             self._metrics.keep_only(found)
@@ -243,30 +232,3 @@ class Operator:
             self._signs.give(_WATCHES, 2 * RESYNC_S)
         self._heard = {uid: heard for uid, heard in self._heard.items() if uid in generations}
         self._listed = generations
-
-    async def _work(self) -> None:
-        while True:
-            key = await self._queue.get()
-            if not self._lease.is_held:
-                # It has run out: only the next attempt tells whether another operator has it.
-                self._queue.done(key, _LEASE_AGAIN_S)
-                continue
-            work = self._metrics.reconcile_seconds.labels(key.work)
-            with bound_contextvars(cluster=f"{key.namespace}/{key.name}"):
-                try:
-                    with work.time():
-                        again_after_s = await self._reconcile[key.work](key.namespace, key.name)
-                except Exception as error:
-                    pause_s = self._queue.failed(key)
-                    self._metrics.failures.labels(key.work).inc()
-                    events.WORK_FAILED.log(
-                        _log,
-                        work=key.work,
-                        in_s=pause_s,
-                        error=str(error),
-                        cause=None if isinstance(error, ApiError) else error,
-                    )
-                else:
-                    self._queue.done(key, again_after_s)
-                    if self._acts.is_set():  # Else the other operator shows it.
-                        self._metrics.succeeded(*key, now_s=time.time())
