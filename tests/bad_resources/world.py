@@ -5,6 +5,7 @@ makes pods, or says in an event why the API server refuses them.
 """
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -76,6 +77,7 @@ class World:
         self._stateful_sets = _StatefulSets(self.api_server)
         self._operator: subprocess.Popen[bytes] | None = None
         self._number = 0
+        self._refused: set[str] = set()
 
     def start(self) -> "World":
         """Start everything; return once the good Cluster, its Topic and its Quota are ready."""
@@ -117,6 +119,8 @@ class World:
         condition = self._condition(answer, lambda told: _tells(told, case), case.condition)
         if condition is None:
             return _judged(case, "", "it was accepted, and no condition tells of it")
+        if condition["reason"] == "Refused":
+            self._refused.add(f"{answer['metadata']['namespace']}/{answer['metadata']['name']}")
         return _judged(case, condition["reason"], condition["message"])
 
     def problems(self) -> list[str]:
@@ -125,8 +129,11 @@ class World:
         assert self._operator is not None
         if self._operator.poll() is not None:
             return [f"the operator ended with {self._operator.returncode}: {self._log()[-2000:]}"]
-        found += [line for line in self._log().splitlines() if "is tried again" in line]
-        found += [line for line in self._log().splitlines() if "Traceback" in line]
+        lines = self._log().splitlines()
+        failures = [line for line in lines if "is tried again" in line]
+        # What the API server refuses fails, and is asked again.
+        found += [line for line in failures if json.loads(line).get("cluster") not in self._refused]
+        found += [line for line in lines if "Traceback" in line]
         wanted = self._partitions() + 1
         grown = topic(named=GOOD_TOPIC, replicas=1, partitions=wanted)
         logging = {"logging": {"level": "debug"}}

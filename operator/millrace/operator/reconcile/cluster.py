@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 
 import msgspec
 
@@ -170,7 +171,7 @@ class ClusterReconciler:
             In how many seconds to look again; None: not before something changes.
 
         Raises:
-            ApiError: the API server did not answer, or refuses what should be possible.
+            ApiError: the API server did not answer, or refuses what the Cluster asks for.
         """
         document = await self._api.get(CLUSTER, namespace, name)
         if document is None or "deletionTimestamp" in document["metadata"]:
@@ -200,12 +201,12 @@ class ClusterReconciler:
             await self._refuse(document, reason, str(error))
             return BUSY_S if error.is_passing else STEADY_S
         except ApiError as error:
-            if error.status not in REFUSALS:
+            if error.status in REFUSALS:
+                with suppress(ApiError):  # The first failure is the one to report.
+                    await self._refuse(document, Reason.REFUSED, _why_refused(error))
+            else:
                 await self._say_failed(document, error)
-                raise
-            message = f"the API server refuses what the Cluster asks for: {error.message}"
-            await self._refuse(document, Reason.REFUSED, f"{message}; correct the Cluster's spec")
-            return STEADY_S
+            raise
         conditions = status_conditions(look)
         beside = [] if look.outside is None else [outside_condition(look.outside)]
         beside += [] if look.certified is None else [look.certified]
@@ -565,6 +566,18 @@ class ClusterReconciler:
             others.append(CERTIFIED_CONDITION)
         known = {**known_before(document), **({"authorities": authorities} if authorities else {})}
         await write_status(self._api, document, [ready, *not_known(others, ready)], known)
+
+
+def _why_refused(error: ApiError) -> str:
+    """Return what the API server refuses, and what to do."""
+    told = f"the API server refuses what the Cluster asks for: {error.message}"
+    if error.status != HTTPStatus.FORBIDDEN:
+        return f"{told}; correct the Cluster's spec"
+    return (
+        f"{told}; give the operator's ServiceAccount its role back, or upgrade the chart to the "
+        "operator's release; where a quota or a policy of the namespace refuses it, correct that, "
+        "or the Cluster's spec"
+    )
 
 
 def _check(cluster: Cluster, present: Sequence[Security]) -> None:
