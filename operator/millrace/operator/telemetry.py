@@ -115,11 +115,17 @@ class OperatorMetrics:
             known: work, namespace and name of what this operator looks after.
         """
         for key in [succeeded for succeeded in self._succeeded if succeeded not in known]:
-            self._succeeded.discard(key)
-            self._last_success.remove(*key)
+            self.forget(*key)
         for namespace, name in list(self._formed_known):
             if ("cluster", namespace, name) not in known:
                 self.show_formed(namespace, name, None)
+
+    def forget(self, work: str, namespace: str, name: str) -> None:
+        """Forget the success of what is gone."""
+        key = work, namespace, name
+        if key in self._succeeded:
+            self._succeeded.discard(key)
+            self._last_success.remove(*key)
 
 
 class Signs:

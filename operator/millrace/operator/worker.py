@@ -10,6 +10,7 @@ from structlog.contextvars import bound_contextvars
 from millrace.operator import events
 from millrace.operator.kube.api import ApiError
 from millrace.operator.queue import WorkQueue
+from millrace.operator.reconcile.again import Again, Gone
 from millrace.operator.telemetry import OperatorMetrics
 
 _log = logging.getLogger(__name__)
@@ -26,9 +27,8 @@ class Key(NamedTuple):
     name: str
 
 
-Look = Callable[[str, str], Awaitable[float | None]]
-"""Looks at a unit of work by its namespace and name; returns in how many seconds to look again.
-None: not before something changes."""
+Look = Callable[[str, str], Awaitable[Again]]
+"""Looks at a unit of work by its namespace and name, and says when to look again."""
 
 
 class Worker:
@@ -66,7 +66,7 @@ class Worker:
         with bound_contextvars(cluster=f"{key.namespace}/{key.name}"):
             try:
                 with seconds.time():
-                    again_after_s = await self._looks[key.work](key.namespace, key.name)
+                    again = await self._looks[key.work](key.namespace, key.name)
             except Exception as error:
                 pause_s = self._queue.failed(key)
                 self._metrics.failures.labels(key.work).inc()
@@ -78,6 +78,10 @@ class Worker:
                     cause=None if isinstance(error, ApiError) else error,
                 )
                 return
-        self._queue.done(key, again_after_s)
+        if isinstance(again, Gone):
+            self._queue.done(key, None)
+            self._metrics.forget(*key)
+            return
+        self._queue.done(key, again)
         if self._may_act():  # Else the other operator shows it.
             self._metrics.succeeded(*key, now_s=time.time())

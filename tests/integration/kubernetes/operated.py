@@ -14,6 +14,7 @@ from tests.fakes.administered_clusters import FakeBrokers, FakeCluster
 
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.reconcile.access import OwnAccount
+from millrace.operator.reconcile.again import Again
 from millrace.operator.reconcile.cluster import ClusterReconciler
 from millrace.operator.reconcile.quotas import QuotasReconciler
 from millrace.operator.reconcile.topics import TopicsReconciler
@@ -199,11 +200,11 @@ class Operated:
             for condition in found.get("status", {}).get("conditions", ())
         }
 
-    def look(self, name: str = "c") -> float | None:
+    def look(self, name: str = "c") -> Again:
         """Let the operator look once, as its workers do: what fails is tried again later."""
 
-        async def one() -> float | None:
-            again: float | None = 0.5
+        async def one() -> Again:
+            again: Again = 0.5
             for reconcile in (
                 self.clusters.reconcile,
                 self.topics.reconcile,

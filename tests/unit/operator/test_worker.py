@@ -8,7 +8,10 @@ from tests.fakes.administered_clusters import FakeBrokers
 from tests.fakes.api_objects import FakeApi
 
 from millrace.operator.queue import WorkQueue
+from millrace.operator.reconcile.again import GONE
 from millrace.operator.reconcile.cluster import ClusterReconciler
+from millrace.operator.reconcile.quotas import QuotasReconciler
+from millrace.operator.reconcile.topics import TopicsReconciler
 from millrace.operator.telemetry import OperatorMetrics
 from millrace.operator.worker import Key, Worker
 
@@ -72,3 +75,20 @@ def test_a_refusal_is_no_success_and_says_what_to_do(status: int, advice: str) -
     )
     assert ready["reason"] == "Refused"
     assert 'secrets "c-ca" is forbidden; ' + advice in ready["message"]
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_cluster_that_is_deleted_has_no_last_success(is_there: bool) -> None:
+    api = FakeApi()
+    if is_there:  # Its objects are deleted with it, by Kubernetes.
+        deleted = {**CLUSTER["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+        api.put({**CLUSTER, "metadata": deleted})
+    shown = Shown(api)
+    assert (shown.last_success, shown.failures) == (None, 0)
+
+
+@pytest.mark.parametrize("reconciler", [TopicsReconciler, QuotasReconciler])
+async def test_a_cluster_without_topics_or_quotas_is_not_waited_for(
+    reconciler: type[TopicsReconciler | QuotasReconciler],
+) -> None:
+    assert await reconciler(FakeApi(), FakeBrokers()).reconcile("n", "c") is GONE

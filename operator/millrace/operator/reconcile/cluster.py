@@ -70,6 +70,7 @@ from millrace.operator.plan.security import (
     with_security,
 )
 from millrace.operator.reconcile.access import AccessReconciler, OwnAccount
+from millrace.operator.reconcile.again import GONE, Again
 from millrace.operator.reconcile.brokers import Brokers, way_to
 from millrace.operator.reconcile.certificates import CertificatesReconciler, SeenCertificates
 from millrace.operator.reconcile.cluster_status import (
@@ -164,11 +165,11 @@ class ClusterReconciler:
         self._access = AccessReconciler(api, brokers, account, lambda: clock().timestamp())
         self._failures_told: dict[tuple[str, str], datetime] = {}
 
-    async def reconcile(self, namespace: str, name: str) -> float | None:
+    async def reconcile(self, namespace: str, name: str) -> Again:
         """Bring a cluster a step nearer to its wanted state.
 
         Returns:
-            In how many seconds to look again; None: not before something changes.
+            When to look again.
 
         Raises:
             ApiError: the API server did not answer, or refuses what the Cluster asks for.
@@ -180,7 +181,7 @@ class ClusterReconciler:
             self._failures_told.pop((namespace, name), None)
             self._on_formed(namespace, name, None)
             await self._access.forget(namespace, name)
-            return None
+            return GONE
         try:
             cluster = cluster_of(document)
         except msgspec.ValidationError as error:

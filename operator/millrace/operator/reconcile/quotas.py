@@ -39,6 +39,7 @@ from millrace.operator.model.conditions import Condition, Reason, not_ready
 from millrace.operator.model.objects import Document
 from millrace.operator.plan.quotas import conflicts, may_be_for, wanted
 from millrace.operator.plan.selectors import allows
+from millrace.operator.reconcile.again import GONE, Again
 from millrace.operator.reconcile.brokers import Brokers
 from millrace.operator.reconcile.quota_status import FIELDS, use_status
 from millrace.operator.reconcile.references import (
@@ -97,11 +98,11 @@ class QuotasReconciler:
         self._wall_clock = wall_clock
         self._measure_at: dict[tuple[str, str], float] = {}
 
-    async def reconcile(self, namespace: str, name: str) -> float | None:
+    async def reconcile(self, namespace: str, name: str) -> Again:
         """Bring all Quotas of a cluster to their wanted state.
 
         Returns:
-            In how many seconds to look again; None: not before something changes.
+            When to look again.
 
         Raises:
             ApiError: the API server did not answer.
@@ -110,7 +111,7 @@ class QuotasReconciler:
         documents = [quota for quota in await self._api.list(QUOTA) if cluster_key(quota) == key]
         if not documents:
             self._measure_at.pop(key, None)
-            return None
+            return GONE
         document = await self._api.get(CLUSTER, namespace, name)
         if document is None or "deletionTimestamp" in document["metadata"]:
             self._measure_at.pop(key, None)

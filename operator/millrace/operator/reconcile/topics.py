@@ -56,6 +56,7 @@ from millrace.operator.plan.topics import (
     tiered,
     topic_name,
 )
+from millrace.operator.reconcile.again import GONE, Again
 from millrace.operator.reconcile.brokers import Brokers, Found
 from millrace.operator.reconcile.references import (
     NO_BROKER_ANSWERS,
@@ -122,11 +123,11 @@ class TopicsReconciler:
         self._brokers = brokers
         self._clock = clock
 
-    async def reconcile(self, namespace: str, name: str) -> float | None:
+    async def reconcile(self, namespace: str, name: str) -> Again:
         """Bring all Topics of a cluster nearer to their wanted state.
 
         Returns:
-            In how many seconds to look again; None: not before something changes.
+            When to look again.
 
         Raises:
             ApiError: the API server did not answer.
@@ -137,7 +138,7 @@ class TopicsReconciler:
             if cluster_key(topic) == (namespace, name)
         ]
         if not documents:
-            return None
+            return GONE
         document = await self._api.get(CLUSTER, namespace, name)
         if document is None or "deletionTimestamp" in document["metadata"]:
             let_go = partial(without_cluster, self._api, finalizer=FINALIZER, types=[PLACED])
