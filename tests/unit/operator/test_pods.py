@@ -1,11 +1,15 @@
 """What pods, and events about them, say."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from millrace.operator.plan.pods import broker_pods, last_words, own_pods, why_not_made
+from millrace.operator.plan.rolling import Restart, Wait, next_step
 from millrace.operator.reconcile.resources import cluster_of
+
+NOW = datetime(2026, 11, 30, 12, tzinfo=UTC).timestamp()
 
 FAILED = (
     '{"level": "critical", "event": "broker_failed", "message": "the broker stops", '
@@ -61,7 +65,7 @@ def test_a_pod_that_crashes_says_its_reason_and_then_the_broker_s_words() -> Non
         "spec": {"containers": [{"name": "broker", "image": "millrace:1"}]},
         "status": {"containerStatuses": [container]},
     }
-    (found,) = broker_pods([pod], [], {})
+    (found,) = broker_pods([pod], [], {}, now=NOW)
     assert found.problem == (
         "CrashLoopBackOff: the broker stops: broker 'b-0': an older copy was put back"
     )
@@ -74,7 +78,7 @@ def test_a_broker_runs_its_own_image_beside_containers_that_webhooks_add() -> No
     )
     for containers in ([sidecar, broker], [broker, sidecar]):
         pod = {"metadata": {"name": "c-b-0", "uid": "u"}, "spec": {"containers": containers}}
-        (found,) = broker_pods([pod], [], {})
+        (found,) = broker_pods([pod], [], {}, now=NOW)
         assert found.image == "m:1"
 
 
@@ -89,7 +93,7 @@ def test_the_revision_of_a_pod_is_its_stateful_set_s_beside_other_owners() -> No
         },
         "spec": {"containers": [{"name": "broker", "image": "m:1"}]},
     }
-    (found,) = broker_pods([pod], [stateful_set], {})
+    (found,) = broker_pods([pod], [stateful_set], {}, now=NOW)
     assert (found.is_revision_known, found.is_current) == (True, False)
 
 
@@ -102,3 +106,61 @@ def test_a_pod_without_the_broker_s_container_is_no_broker_s() -> None:
         for name, container in (("c-b-1", "theirs"), ("c-b-0", "broker"))
     )
     assert own_pods(cluster, [stray, broker], []) == [broker]
+
+
+def ended(at: str | None, **more: Any) -> dict[str, Any]:
+    return {"terminated": {"exitCode": 137, "finishedAt": at, **more}}
+
+
+RUNS = {"running": {"startedAt": "2026-08-02T00:00:00Z"}}
+AUGUST = ended("2026-08-02T00:00:00Z", message="error: the disk was full")
+JUST_NOW = ended("2026-11-30T11:51:00Z")
+
+
+@pytest.mark.parametrize(
+    ("state", "last", "is_broken"),
+    [
+        (RUNS, AUGUST, False),
+        (RUNS, ended(None), False),
+        (RUNS, {}, False),
+        (RUNS, ended("2026-11-30T11:49:00Z"), False),
+        (RUNS, JUST_NOW, True),
+        ({"waiting": {"reason": "PodInitializing"}}, AUGUST, True),
+        (ended("2026-11-30T11:59:59Z"), {}, True),
+        (ended("2026-11-30T11:59:59Z", exitCode=0), AUGUST, False),
+    ],
+    ids=[
+        "runs since August",
+        "it is not known when it ended",
+        "its restarts are long forgotten",
+        "runs for ten minutes",
+        "runs again",
+        "does not run",
+        "has just ended",
+        "has done its work",
+    ],
+)
+def test_restarts_of_long_ago_break_no_container_that_is_well(
+    state: dict[str, Any], last: dict[str, Any], is_broken: bool
+) -> None:
+    outdated, waits = (
+        {
+            "metadata": {
+                "name": f"c-b-{number}",
+                "uid": "u",
+                "labels": {"controller-revision-hash": revision},
+                "ownerReferences": [{"name": "c-b"}],
+            },
+            "spec": {"containers": [{"name": "broker", "image": "millrace:1"}]},
+            "status": {"containerStatuses": [container]},
+        }
+        for number, revision, container in (
+            (1, "r1", {"restartCount": 2, "state": state, "lastState": last}),
+            (0, "r2", {"restartCount": 0, "state": RUNS}),
+        )
+    )
+    stateful_set = {"metadata": {"name": "c-b"}, "status": {"updateRevision": "r2"}}
+    pods = broker_pods([outdated, waits], [stateful_set], {}, now=NOW)
+    step = next_step(pods, None, pods_wanted=2, controller=None)
+    assert isinstance(step, Restart if is_broken else Wait)
+    assert is_broken or (not pods[1].problem and step.why == "c-b-0 is not ready yet")

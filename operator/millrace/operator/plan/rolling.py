@@ -35,7 +35,7 @@ class BrokerPod:
         is_current: it runs its StatefulSet's newest revision, and has no other reason to be
             restarted.
         why_outdated: why it is not current.
-        is_broken: its container cannot start, or ends again and again.
+        is_broken: its container cannot start, or ended again and again until a few minutes ago.
         is_unscheduled: no node was found for it.
         problem: why it is not ready, in words, by its status.
         is_revision_known: whether Kubernetes has said which revision it should run. It has not for

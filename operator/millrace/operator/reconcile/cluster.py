@@ -244,7 +244,8 @@ class ClusterReconciler:
         cluster = with_security(cluster, secured.next)
         await self._brokers.reach(cluster, way_to(cluster, secured))
         held = await self._trust(cluster, seen)
-        pods = broker_pods(seen.pods, seen.stateful_sets, {})
+        at = self._clock().timestamp()
+        pods = broker_pods(seen.pods, seen.stateful_sets, {}, now=at)
         found = await self._brokers.find(cluster) if any(pod.is_ready for pod in pods) else None
         members = None if found is None else found.members()
         partitions = None if found is None else found.partitions()
@@ -281,7 +282,7 @@ class ClusterReconciler:
                 scale = replace(scale, message=f"{message}: {error}")
         lost = await self._replace_lost(cluster, document, seen, partitions)
         seen = await self._observe(cluster)
-        pods = broker_pods(seen.pods, seen.stateful_sets, volumes.restart)
+        pods = broker_pods(seen.pods, seen.stateful_sets, volumes.restart, now=at)
         if found is not None and not all(pod.is_current for pod in pods):
             # A restart goes by what brokers say now, and not before all these requests.
             found = await self._brokers.find(cluster)
