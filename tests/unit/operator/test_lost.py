@@ -6,16 +6,20 @@ from millrace.operator.plan.lost import LostBroker, lost_brokers
 from millrace.operator.plan.rolling import PartitionHealth
 
 
-def pod(*, is_scheduled: bool = False) -> dict[str, Any]:
+def pod(name: str = "c-b-0", *, is_scheduled: bool = False) -> dict[str, Any]:
     status = "True" if is_scheduled else "False"
     return {
-        "metadata": {"name": "c-b-0"},
-        "spec": {"volumes": [{"persistentVolumeClaim": {"claimName": "data-c-b-0"}}]},
+        "metadata": {"name": name},
+        "spec": {"volumes": [{"persistentVolumeClaim": {"claimName": f"data-{name}"}}]},
         "status": {"conditions": [{"type": "PodScheduled", "status": status}]},
     }
 
 
-CLAIM = {"metadata": {"name": "data-c-b-0"}, "spec": {"volumeName": "v"}}
+def claim(broker: str) -> dict[str, Any]:
+    return {"metadata": {"name": f"data-{broker}"}, "spec": {"volumeName": "v"}}
+
+
+CLAIM = claim("c-b-0")
 
 
 def volume(host: str) -> dict[str, Any]:
@@ -32,11 +36,17 @@ def node(host: str) -> dict[str, Any]:
 def found(
     partitions: list[PartitionHealth] | None,
     *,
-    of: dict[str, Any] | None = None,
+    of: tuple[dict[str, Any], ...] = (),
     nodes: tuple[str, ...] = ("other",),
+    fenced: tuple[str, ...] = ("c-b-0",),
 ) -> list[LostBroker]:
     return lost_brokers(
-        [of or pod()], [CLAIM], {"v": volume("gone")}, list(map(node, nodes)), partitions
+        of or [pod()],
+        [CLAIM, claim("c-b-1")],
+        {"v": volume("gone")},
+        list(map(node, nodes)),
+        partitions,
+        fenced=fenced,
     )
 
 
@@ -54,7 +64,7 @@ def test_a_broker_waits_for_a_node_that_is_only_away() -> None:
 
 
 def test_a_broker_that_runs_is_not_lost() -> None:
-    assert found([partition("c-b-1")], of=pod(is_scheduled=True)) == []
+    assert found([partition("c-b-1")], of=(pod(is_scheduled=True),)) == []
 
 
 def test_what_nobody_else_has_is_named() -> None:
@@ -62,3 +72,17 @@ def test_what_nobody_else_has_is_named() -> None:
     assert lost.needed_for == ("t-0",)
     (unknown,) = found(None)
     assert unknown.needed_for
+
+
+def test_brokers_that_are_lost_together_do_not_count_for_each_other() -> None:
+    """Nobody could say yet that they are gone."""
+    both = pod("c-b-0"), pod("c-b-1")
+    stale = partition("c-b-0", "c-b-1")
+    assert [lost.needed_for for lost in found([stale], of=both, fenced=())] == [("t-0",)] * 2
+
+
+def test_a_broker_that_is_fenced_does_not_count() -> None:
+    (lost,) = found([partition("c-b-0", "c-b-1")], fenced=("c-b-0", "c-b-1"))
+    assert lost.needed_for == ("t-0",)
+    (lost,) = found([partition("c-b-0", "c-b-1")])
+    assert not lost.needed_for

@@ -7,11 +7,12 @@ for ever.
 
 With `lostVolumes: Replace` the claims are deleted then, and the broker starts over elsewhere with
 empty volumes. Its replicas are copied from others; so each of its partitions must have another one
-in sync. A partition without one keeps the broker waiting: the volume may have the only copy of its
-records.
+in sync, on a broker that is there. A partition without one keeps the broker waiting: the volume may
+have the only copy of its records. Which replicas are in sync may be said by what was known before
+the nodes were lost, so a broker that is lost or fenced itself does not count.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from millrace.operator.model.objects import Document
@@ -27,7 +28,7 @@ class LostBroker:
     Attributes:
         pod: its pod.
         claims: those of its claims that are bound to such volumes.
-        needed_for: partitions of which no other broker has everything.
+        needed_for: partitions of which no other broker that is there has everything.
     """
 
     pod: Document
@@ -47,12 +48,15 @@ def lost_brokers(
     volumes: Mapping[str, Document],
     nodes: Sequence[Document],
     partitions: Sequence[PartitionHealth] | None,
+    *,
+    fenced: Collection[str] = (),
 ) -> list[LostBroker]:
     """Return the brokers whose node is gone for good.
 
     Args:
         volumes: PersistentVolumes by name.
         partitions: None: the brokers do not answer; then every broker is needed.
+        fenced: brokers that the controller takes for dead.
     """
     labels = [node["metadata"].get("labels") or {} for node in nodes]
     by_name = {claim["metadata"]["name"]: claim for claim in claims}
@@ -66,9 +70,12 @@ def lost_brokers(
             if name in by_name and _is_lost(by_name[name], volumes, labels)
         )
         if lost:
-            name = pod["metadata"]["name"]
-            found.append(LostBroker(pod, lost, _needed_for(name, partitions)))
-    return found
+            found.append((pod, lost))
+    away = {*fenced, *(pod["metadata"]["name"] for pod, _ in found)}
+    return [
+        LostBroker(pod, lost, _needed_for(pod["metadata"]["name"], away, partitions))
+        for pod, lost in found
+    ]
 
 
 def claim_names(pod: Document) -> list[str]:
@@ -91,11 +98,13 @@ def _is_lost(
     return volume is None or not any(can_be_used_on(volume, labels) for labels in nodes)
 
 
-def _needed_for(broker: str, partitions: Sequence[PartitionHealth] | None) -> tuple[str, ...]:
+def _needed_for(
+    broker: str, away: Collection[str], partitions: Sequence[PartitionHealth] | None
+) -> tuple[str, ...]:
     if partitions is None:
         return ("any partition, as no broker answers",)
     return tuple(
         partition.place
         for partition in partitions
-        if broker in partition.replicas and not {*partition.in_sync} - {broker}
+        if broker in partition.replicas and not {*partition.in_sync}.difference(away)
     )

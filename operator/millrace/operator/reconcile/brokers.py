@@ -37,6 +37,11 @@ class Found:
         return self.names.get(self.cluster.controller_id)
 
     @property
+    def fenced(self) -> frozenset[str]:
+        """Names of brokers that the controller takes for dead."""
+        return frozenset(broker.name for broker in self.cluster.brokers if broker.is_fenced)
+
+    @property
     def settling(self) -> frozenset[str]:
         """Names of brokers that clients may not find yet."""
         return frozenset(

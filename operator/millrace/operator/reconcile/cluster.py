@@ -57,7 +57,6 @@ from millrace.operator.plan.outside import Outside
 from millrace.operator.plan.paused import as_it_is, present_replicas
 from millrace.operator.plan.pods import broker_pods, is_unscheduled, own_pods, why_not_made
 from millrace.operator.plan.rolling import (
-    PartitionHealth,
     Restart,
     may_be_disrupted,
     next_step,
@@ -71,7 +70,7 @@ from millrace.operator.plan.security import (
 )
 from millrace.operator.reconcile.access import AccessReconciler, OwnAccount
 from millrace.operator.reconcile.again import GONE, Again
-from millrace.operator.reconcile.brokers import Brokers, way_to
+from millrace.operator.reconcile.brokers import Brokers, Found, way_to
 from millrace.operator.reconcile.certificates import CertificatesReconciler, SeenCertificates
 from millrace.operator.reconcile.cluster_status import (
     CONDITIONS,
@@ -280,7 +279,7 @@ class ClusterReconciler:
             except MillraceError as error:
                 message = f"{scale.message}: the brokers refuse it for now, and it is tried again"
                 scale = replace(scale, message=f"{message}: {error}")
-        lost = await self._replace_lost(cluster, document, seen, partitions)
+        lost = await self._replace_lost(cluster, document, seen, found)
         seen = await self._observe(cluster)
         pods = broker_pods(seen.pods, seen.stateful_sets, volumes.restart, now=at)
         if found is not None and not all(pod.is_current for pod in pods):
@@ -468,7 +467,7 @@ class ClusterReconciler:
         cluster: Cluster,
         document: Document,
         seen: _Seen,
-        partitions: Sequence[PartitionHealth] | None,
+        found: Found | None,
     ) -> list[LostBroker]:
         """Let brokers start over whose node is gone for good, if that is wanted and safe."""
         if not any(is_unscheduled(pod.get("status") or {}) for pod in seen.pods):
@@ -479,7 +478,8 @@ class ClusterReconciler:
             await self._api.list(CLAIM, where, chosen),
             {volume["metadata"]["name"]: volume for volume in await self._api.list(VOLUME)},
             await self._api.list(NODE),
-            partitions,
+            None if found is None else found.partitions(),
+            fenced=() if found is None else found.fenced,
         )
         if cluster.spec.lost_volumes is LostVolumes.REPLACE:
             for broker in lost:
