@@ -36,9 +36,7 @@ from millrace.operator.model.objects import (
     CLUSTER_LABEL,
     Decided,
     Document,
-    broker_of_claim,
     desired_objects,
-    pool_object_name,
     selector,
 )
 from millrace.operator.model.security import Security
@@ -61,7 +59,7 @@ from millrace.operator.plan.rolling import (
     may_be_disrupted,
     next_step,
 )
-from millrace.operator.plan.scaling import Scaling, pool_sizes, scaling
+from millrace.operator.plan.scaling import pool_sizes, scaling
 from millrace.operator.plan.security import (
     Secured,
     check_release,
@@ -98,6 +96,7 @@ from millrace.operator.reconcile.resources import (
     write_status,
     written,
 )
+from millrace.operator.reconcile.scaling import ScalingReconciler
 from millrace.operator.reconcile.spread import find_crowds
 
 _log = logging.getLogger(__name__)
@@ -159,6 +158,7 @@ class ClusterReconciler:
         self._applied = Applied(api)
         self._outside = OutsideReconciler(api, self._applied)
         self._network = NetworkReconciler(api)
+        self._scaling = ScalingReconciler(api, brokers)
         self._namespace = "" if account is None else account.namespace
         self._certificates = CertificatesReconciler(api, self._applied, clock, times)
         self._access = AccessReconciler(api, brokers, account, lambda: clock().timestamp())
@@ -275,7 +275,9 @@ class ClusterReconciler:
         await self._bring_restarts_back(cluster, made)
         if found is not None:
             try:
-                await self._scale(cluster, document, scale, seen)
+                await self._scaling.reconcile(
+                    cluster, document, scale, seen.stateful_sets, seen.pods
+                )
             except MillraceError as error:
                 message = f"{scale.message}: the brokers refuse it for now, and it is tried again"
                 scale = replace(scale, message=f"{message}: {error}")
@@ -423,45 +425,6 @@ class ClusterReconciler:
                 self._api.patch(POD, cluster.namespace, metadata["name"], {"metadata": change})
             )
 
-    async def _scale(
-        self,
-        cluster: Cluster,
-        document: Document,
-        scale: Scaling,
-        seen: _Seen,
-    ) -> None:
-        """Carry out the scaling; delete the claims of removed brokers last of all."""
-        admin = self._brokers.admin(cluster)
-        if scale.drain or scale.undrain or scale.unregister or scale.moves:
-            events.BROKERS_SCALED.log(
-                _audit,
-                drained=list(scale.drain),
-                undrained=list(scale.undrain),
-                unregistered=list(scale.unregister),
-                partitions=len(scale.moves),
-            )
-        for broker in scale.drain:
-            await admin.drain_broker(broker)
-        for broker in scale.undrain:
-            await admin.undrain_broker(broker)
-        if scale.moves:
-            refused = await admin.reassign_partitions(scale.moves)
-            await self._tell(document, "ReplicasMove", scale.message or "new brokers get a share")
-            for place, error in refused.items():
-                if error is not None:
-                    topic, number = place
-                    events.REPLICA_NOT_MOVABLE.log(
-                        _log, partition=f"{topic}-{number}", error=str(error)
-                    )
-        for stateful_set in seen.stateful_sets:
-            if scale.replicas.get(stateful_set["metadata"]["name"]) == 0:
-                await self._remove_pool(cluster, stateful_set)
-        for name in scale.empty:
-            await self._delete_orphan(cluster, name, seen)
-            await self._delete_claims(cluster, name)
-        for broker in scale.unregister:
-            await admin.unregister_broker(broker)
-
     async def _replace_lost(
         self,
         cluster: Cluster,
@@ -496,40 +459,6 @@ class ClusterReconciler:
             "VolumesReplaced",
             f"{broker.name}: the node of its volumes is gone; it begins again with empty ones",
         )
-
-    async def _remove_pool(self, cluster: Cluster, stateful_set: Document) -> None:
-        metadata = stateful_set["metadata"]
-        if any(
-            metadata["name"] == pool_object_name(cluster.name, pool.name)
-            for pool in cluster.spec.pools
-        ):
-            return
-        config = await self._api.get(CONFIG_MAP, cluster.namespace, metadata["name"])
-        if config is not None and is_owned(config, cluster):
-            await self._api.delete(
-                CONFIG_MAP, cluster.namespace, metadata["name"], uid=config["metadata"]["uid"]
-            )
-        await self._api.delete(
-            STATEFUL_SET, cluster.namespace, metadata["name"], uid=metadata["uid"]
-        )
-
-    async def _delete_orphan(self, cluster: Cluster, broker: str, seen: _Seen) -> None:
-        """Delete the pod of a broker that is gone for good, where no StatefulSet does that."""
-        for pod in seen.pods:
-            metadata = pod["metadata"]
-            if metadata["name"] == broker and not metadata.get("ownerReferences"):
-                await self._api.delete(POD, cluster.namespace, broker, uid=metadata["uid"])
-
-    async def _delete_claims(self, cluster: Cluster, broker: str) -> None:
-        """Delete the claims of a broker that is gone for good; its pod, if any, ends first."""
-        claims = await self._api.list(CLAIM, cluster.namespace, {CLUSTER_LABEL: cluster.name})
-        for claim in claims:
-            metadata = claim["metadata"]
-            is_of_broker = broker_of_claim(metadata["name"]) == broker
-            if is_of_broker and "deletionTimestamp" not in metadata:
-                await self._api.delete(
-                    CLAIM, cluster.namespace, metadata["name"], uid=metadata["uid"]
-                )
 
     async def _restart(self, document: Document, step: Restart) -> None:
         pod = step.pod
