@@ -21,7 +21,13 @@ from millrace.client import (
 )
 from millrace.client._admin.quotas import described
 from millrace.core.controller import quota_changes
-from millrace.core.errors import ConnectionFailedError, DeletionProtectedError, MillraceError
+from millrace.core.errors import (
+    BrokerIdNotRegisteredError,
+    BrokerInUseError,
+    ConnectionFailedError,
+    DeletionProtectedError,
+    MillraceError,
+)
 from millrace.core.ids import (
     BrokerId,
     ControllerEpoch,
@@ -198,11 +204,12 @@ class _FakeAdmin:
 
     async def unregister_broker(self, broker: BrokerId) -> None:
         self._cluster.on_write("unregister")
-        (name,) = (
-            known.name for known in self._cluster.brokers.values() if known.broker_id == broker
-        )
-        assert self._cluster.brokers[name].is_fenced
-        del self._cluster.brokers[name]
+        names = {known.broker_id: known.name for known in self._cluster.brokers.values()}
+        if broker not in names:
+            raise BrokerIdNotRegisteredError(f"there is no broker {broker}")
+        if not self._cluster.brokers[names[broker]].is_fenced:
+            raise BrokerInUseError(f"broker {broker} is alive")
+        del self._cluster.brokers[names[broker]]
 
     async def reassign_partitions(
         self, moves: Mapping[tuple[str, int], Sequence[BrokerId]]

@@ -71,9 +71,39 @@ class FakeApi(Api):
     async def patch(
         self, kind: Kind, namespace: str | None, name: str, change: Document
     ) -> Document:
-        """Change metadata; an object that is deleted goes with its last finalizer."""
-        found = self.objects[kind.name, namespace, name]
-        found["metadata"] |= change["metadata"]
+        """Merge a change; an object that is deleted goes with its last finalizer."""
+        key = kind.name, namespace, name
+        found = self.objects[key] = _merged(self.objects[key], change)
         if "deletionTimestamp" in found["metadata"] and not found["metadata"].get("finalizers"):
-            del self.objects[kind.name, namespace, name]
+            del self.objects[key]
         return found
+
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        uid: str,
+        version: str | None = None,
+        orphan: bool = False,
+    ) -> None:
+        """Delete an object at once."""
+        found = self.objects.get((kind.name, namespace, name))
+        if found is not None and found["metadata"]["uid"] == uid:
+            del self.objects[kind.name, namespace, name]
+
+    async def record(self, about: Document, *, reason: str, message: str, now: str) -> None:
+        """Nobody reads Events here."""
+
+
+def _merged(before: Document, change: Document) -> Document:
+    found = dict(before)
+    for name, value in change.items():
+        if isinstance(value, dict):
+            found[name] = _merged(found.get(name) or {}, value)
+        elif value is None:
+            found.pop(name, None)
+        else:
+            found[name] = value
+    return found

@@ -320,7 +320,7 @@ def test_a_pool_that_was_removed_is_there_until_its_last_broker_is_unregistered(
     assert sizes(None) == [stays]
 
 
-def test_a_broker_whose_stateful_set_is_gone_goes_after_its_claims() -> None:
+def test_a_broker_whose_stateful_set_is_gone_is_unregistered_once_it_has_ended() -> None:
     ends = [*THREE, replace(REMOVED, is_drained=True)]
     step = scaling(sizes(ends), ends, [placed(0, 0, 1, 2)])
     assert (step.unregister, step.empty) == ((), ("c-g-0",))

@@ -95,10 +95,10 @@ class Scaling:
         replicas: of each pool's StatefulSet.
         drain, undrain: brokers.
         moves: new replicas of partitions.
-        unregister: brokers that are gone for good.
+        unregister: brokers that are gone for good; their claims go with them.
         leaving: names of the brokers to be removed, and of those that stay after all and are yet to
             be undrained; to be given as `were_leaving` the next time.
-        empty: those of them without replicas: their claims are deleted with them.
+        empty: those of them without replicas: their pods go.
         message: the work under way; empty: none.
         missing: names of brokers that have yet to join.
         problem: why brokers cannot be removed; empty: they can.
@@ -125,8 +125,7 @@ def pool_sizes(
     """Return the wanted pools, and those that still exist.
 
     While a StatefulSet is recreated its pods show how many it had: none of them may be removed for
-    that. A removed pool exists until the last of its brokers is unregistered, and its claims are
-    deleted.
+    that. A removed pool exists until the last of its brokers is unregistered.
     """
     there: dict[str, int] = {}
     for member in members or ():

@@ -276,7 +276,12 @@ class ClusterReconciler:
         if found is not None:
             try:
                 await self._scaling.reconcile(
-                    cluster, document, scale, seen.stateful_sets, seen.pods
+                    cluster,
+                    document,
+                    scale,
+                    found,
+                    stateful_sets=seen.stateful_sets,
+                    pods=seen.pods,
                 )
             except MillraceError as error:
                 message = f"{scale.message}: the brokers refuse it for now, and it is tried again"
