@@ -33,7 +33,7 @@ from millrace.runtime.mailbox import Mailbox
 from millrace.runtime.turns import Turns
 
 PLACE = TopicPartition(TopicId(b"t" * 16), 0)
-LIMITS = CoordinatorLimits(inflated_bytes_max=1 << 20)
+LIMITS = CoordinatorLimits()
 
 
 class NotedReader(LogReader):

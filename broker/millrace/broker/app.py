@@ -172,8 +172,6 @@ class Broker:
         self.partitions: Partitions | None = None
         self.life: BrokerLife | None = None
         self._segment_duties: list[Cleaners | TierMovers] = []
-        inflated_bytes_max = config.limits.batch_inflated_bytes_max
-        self._coordinator_limits = CoordinatorLimits(inflated_bytes_max=inflated_bytes_max)
 
     async def start(self) -> BrokerAddress:
         """Start everything; return once clients can connect.
@@ -419,7 +417,7 @@ class Broker:
             metrics=self._metrics.transactions,
             turns=self._turns,
             on_failure=self._duties.fail,
-            limits=self._coordinator_limits,
+            limits=CoordinatorLimits(),
         )
         self._endings.callback(transactions.runtime.stop)
         self._duties.begin(transactions.watch())
@@ -433,7 +431,7 @@ class Broker:
             self._config.groups,
             turns=self._turns,
             on_failure=self._duties.fail,
-            limits=self._coordinator_limits,
+            limits=CoordinatorLimits(),
         )
         self._endings.callback(groups.runtime.stop)
         self._duties.begin(groups.expire())

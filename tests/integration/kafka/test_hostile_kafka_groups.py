@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -23,7 +24,7 @@ from kafka.protocol.consumer import (
 from kafka.protocol.metadata import FindCoordinatorRequest
 from tests.integration.kafka.by_hand import Hand, asked
 from tests.integration.kafka.ends import KAFKA
-from tests.integration.running_broker import RunningBroker
+from tests.integration.running_broker import RunningBroker, wait_until
 
 from millrace.broker.kafka.requests import ApiKey
 from millrace.broker.kafka.wire.consumer_group_messages import (
@@ -175,6 +176,42 @@ def test_a_member_that_says_what_cannot_be_is_refused(
 ) -> None:
     with Hand(broker) as one:
         assert join(one, "strange", **said).error_code == code
+
+
+def test_a_group_of_more_bytes_than_a_batch_of_clients_may_have_is_loaded_again(
+    tmp_path: Path,
+) -> None:
+    settings: dict[str, object] = {
+        **KAFKA,
+        "groups.classic_rebalance_delay_ms": 0,
+        "limits.batch_inflated_bytes_max": 64 << 10,
+    }
+    metadata = b"m" * (200 << 10)
+    protocols = [JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=metadata)]
+    with RunningBroker(tmp_path, settings) as broker:
+        with Hand(broker) as one:
+            joined = join(one, "large", protocols=protocols, session_timeout_ms=60_000)
+            syncing = SyncGroupRequest(
+                group_id="large",
+                generation_id=1,
+                member_id=joined.member_id,
+                protocol_type="consumer",
+                protocol_name="range",
+                assignments=[],
+            )
+            assert one.ask(ApiKey.SYNC_GROUP, 5, syncing).error_code == 0
+        broker.kill()
+        broker.start()
+        beat = HeartbeatRequest(group_id="large", generation_id=1, member_id=joined.member_id)
+        loading = (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR)
+        with Hand(broker) as one:
+            wait_until(
+                lambda: one.ask(ApiKey.HEARTBEAT, 4, beat).error_code not in loading, "it is loaded"
+            )
+            asking = DescribeGroupsRequest(groups=["large"])
+            (described,) = one.ask(ApiKey.DESCRIBE_GROUPS, 6, asking).groups
+        (member,) = described.members
+        assert (described.group_state, bytes(member.member_metadata)) == ("Stable", metadata)
 
 
 def test_a_group_is_full_of_those_that_never_come_back(broker: RunningBroker) -> None:

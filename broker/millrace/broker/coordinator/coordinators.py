@@ -59,6 +59,7 @@ from millrace.core.records import batch as record_batch
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import parse_header
 from millrace.core.replica.replication.appends import Acks, Waiter
+from millrace.core.settings import BATCH_INFLATED_BYTES_MAX
 from millrace.core.words import count
 from millrace.runtime.clock import wall_now
 from millrace.runtime.turns import Turns
@@ -94,7 +95,6 @@ class CoordinatorLimits:
     """Bounds of one partition.
 
     Attributes:
-        inflated_bytes_max: bytes of an inflated batch.
         waiting_max: requests that wait for their commit.
         commit_seconds: how long a request waits for its commit.
         read_bytes: bytes that one read takes: decoding the default keeps a reading thread busy for
@@ -103,7 +103,6 @@ class CoordinatorLimits:
             flush.
     """
 
-    inflated_bytes_max: int
     waiting_max: int = 1000
     commit_seconds: float = 10.0
     read_bytes: int = 256 << 10
@@ -541,8 +540,10 @@ def _read_records(
     if plan is None:
         return found
     for header, batch in record_batch.walk(log.reader.read(plan)):
+        # Brokers alone write these logs, so the limit of clients' batches does not count here: it
+        # may be below what one record takes.
         opened = record_batch.open_batch(
-            log.topic_partition, header, batch, limits.inflated_bytes_max
+            log.topic_partition, header, batch, BATCH_INFLATED_BYTES_MAX
         )
         columns = (
             opened.column(name).to_pylist() for name in ("offset", "timestamp", "key", "value")

@@ -160,7 +160,7 @@ class Stage:
             metrics=TransactionMetrics(self.registry, TopicLabels(1)),
             turns=Turns(),
             on_failure=self.failures.append,
-            limits=CoordinatorLimits(inflated_bytes_max=1 << 20),
+            limits=CoordinatorLimits(),
         )
         self.runtime = Runtime(self)
         runtime: Any = self.runtime
