@@ -4,7 +4,8 @@ A commit is one of a member of a classic group, or of a reader without a group a
 of its name has no members. The positions are the same that Millrace's own readers store: `millrace
 group describe` shows them, and a group may go on where another client has stopped.
 
-Source: KIP-211, KIP-447, KIP-496, KIP-709, KIP-848 for topics by id.
+Source: KIP-211, KIP-447, KIP-496, KIP-709, KIP-848 for topics by id; KAFKA-17267 for the errors of
+OffsetFetch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,6 +58,14 @@ _OF_STAGED: Final[dict[int, int]] = {
     Code.CONCURRENT_TRANSACTIONS: Code.COORDINATOR_LOAD_IN_PROGRESS,
 }
 """What clients know of TxnOffsetCommit."""
+_OF_FETCH: Final[dict[int, int]] = {
+    Code.COORDINATOR_NOT_AVAILABLE: Code.COORDINATOR_LOAD_IN_PROGRESS,
+}
+"""What clients know of OffsetFetch: at the first one, Java's consumers before 3.9 end.
+
+Kafka answers NOT_COORDINATOR instead, after which librdkafka never asks again (its issue 5586). At
+COORDINATOR_LOAD_IN_PROGRESS all clients try again.
+"""
 _TOLD_MAX: Final = 100_000
 """Positions in an answer, not counting its last group. A client asks again for the rest."""
 _NOT_THERE: Final = -1
@@ -328,7 +337,8 @@ class PositionRequests:
             called = [_called(topic, request) for topic in asked]
             topics = await self._parts.topics.found(called, Operation.DESCRIBE, request.caller)
         except MillraceError as error:
-            return coordinator_code(error), {}
+            code = coordinator_code(error)
+            return _OF_FETCH.get(code, code), {}
         told: _Told = {}
         for each, topic in zip(called, asked, strict=True):
             found = topics[each]

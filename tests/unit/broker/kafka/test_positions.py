@@ -1,0 +1,57 @@
+"""Positions of Kafka's clients: what they are told while their coordinator cannot answer."""
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kafka.protocol.consumer import OffsetFetchRequest
+from tests.fakes.kafka_coordinator import KafkaCoordinator
+from tests.fakes.positions_stage import LIMITS, stage
+from tests.fakes.two_replicas import THERE
+
+from millrace.broker.coordinator.coordinators import CoordinatorLimits
+from millrace.broker.kafka.requests import ApiKey
+from millrace.broker.kafka.wire.errors import Code
+from millrace.core.errors import MillraceError
+
+STALLED = replace(LIMITS, commit_seconds=0.01)
+FULL = replace(LIMITS, waiting_max=0)
+
+
+async def fetched_code(broker: KafkaCoordinator, version: int) -> int:
+    """Return the code of an answer to OffsetFetch, wherever the version has it."""
+    topic: Any = OffsetFetchRequest.OffsetFetchRequestTopic
+    group: Any = OffsetFetchRequest.OffsetFetchRequestGroup
+    topics: Any = OffsetFetchRequest.OffsetFetchRequestGroup.OffsetFetchRequestTopics
+    if version >= 8:
+        asked = [group(group_id="g", topics=[topics(name="topic", partition_indexes=[0])])]
+        message = OffsetFetchRequest(groups=asked)
+        return int((await broker.ask(ApiKey.OFFSET_FETCH, version, message)).groups[0].error_code)
+    message = OffsetFetchRequest(group_id="g", topics=[topic(name="topic", partition_indexes=[0])])
+    answer = await broker.ask(ApiKey.OFFSET_FETCH, version, message)
+    return int(answer.error_code if version >= 2 else answer.topics[0].partitions[0].error_code)
+
+
+@pytest.mark.parametrize("version", [1, 5, 8])
+@pytest.mark.parametrize("limits", [STALLED, FULL])
+async def test_a_client_that_fetches_positions_while_nothing_is_committed_tries_again(
+    limits: CoordinatorLimits, version: int
+) -> None:
+    """KAFKA-17267: at COORDINATOR_NOT_AVAILABLE clients give up."""
+    async with stage(limits=limits) as the:
+        the.lead()
+        await the.loaded()
+        with suppress(MillraceError):
+            await the.resolve(5)
+        code = await fetched_code(KafkaCoordinator(the), version)
+        assert code == Code.COORDINATOR_LOAD_IN_PROGRESS
+
+
+@pytest.mark.parametrize("version", [1, 5, 8])
+async def test_a_client_that_fetches_positions_at_another_broker_looks_for_the_coordinator(
+    version: int,
+) -> None:
+    async with stage() as the:
+        the.lead(THERE)
+        assert await fetched_code(KafkaCoordinator(the), version) == Code.NOT_COORDINATOR
