@@ -1,18 +1,24 @@
 """Positions of Kafka's clients: what they are told while their coordinator cannot answer."""
 
+import asyncio
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from kafka.protocol.consumer import OffsetFetchRequest
+from kafka.protocol.producer import TxnOffsetCommitRequest
 from tests.fakes.kafka_coordinator import KafkaCoordinator
 from tests.fakes.positions_stage import LIMITS, stage
+from tests.fakes.stamped_batches import TOPIC_PARTITION
+from tests.fakes.topics_view import Topics
 from tests.fakes.two_replicas import THERE
 
 from millrace.broker.coordinator.coordinators import CoordinatorLimits
 from millrace.broker.kafka.requests import ApiKey
 from millrace.broker.kafka.wire.errors import Code
+from millrace.core.coordinator.groups.group import JOINING, Member
+from millrace.core.coordinator.groups.membership import Heartbeat
 from millrace.core.errors import MillraceError
 
 STALLED = replace(LIMITS, commit_seconds=0.01)
@@ -55,3 +61,36 @@ async def test_a_client_that_fetches_positions_at_another_broker_looks_for_the_c
     async with stage() as the:
         the.lead(THERE)
         assert await fetched_code(KafkaCoordinator(the), version) == Code.NOT_COORDINATOR
+
+
+async def test_a_member_of_kip_848_that_commits_what_it_does_not_own_fails_its_transaction() -> (
+    None
+):
+    """At STALE_MEMBER_EPOCH Java's producer ends; it need only abort."""
+    async with stage() as the:
+        the.lead()
+        await the.loaded()
+        beat = Heartbeat("m", JOINING, Member(topics=("topic",)))
+        joining = the.positions.runtime.ask(
+            TOPIC_PARTITION,
+            lambda machine, now: machine.handle_heartbeat("g", beat, Topics(), now),
+        )
+        joined = asyncio.create_task(joining)
+        await the.written(1)
+        the.replicate()
+        kind: Any = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+        position = kind.TxnOffsetCommitRequestPartition(
+            partition_index=0, committed_offset=5, committed_metadata=""
+        )
+        message = TxnOffsetCommitRequest(
+            transactional_id="t",
+            group_id="g",
+            producer_id=1,
+            producer_epoch=0,
+            generation_id=(await joined).epoch,
+            member_id="m",
+            group_instance_id=None,
+            topics=[kind(name="topic", partitions=[position])],
+        )
+        answer = await KafkaCoordinator(the).ask(ApiKey.TXN_OFFSET_COMMIT, 3, message)
+        assert answer.topics[0].partitions[0].error_code == Code.ILLEGAL_GENERATION

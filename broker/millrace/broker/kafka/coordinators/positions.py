@@ -54,6 +54,8 @@ _FIRST_WITH_ERROR: Final = 2
 """From here on an answer has an error of the whole request."""
 _OF_STAGED: Final[dict[int, int]] = {
     Code.PRODUCER_FENCED: Code.INVALID_PRODUCER_EPOCH,
+    # It comes of members of KIP-848 alone. Java's producer ends with it; with this one it aborts.
+    Code.STALE_MEMBER_EPOCH: Code.ILLEGAL_GENERATION,
     # It ended while it was asked: the coordinator knows how, at the next attempt.
     Code.CONCURRENT_TRANSACTIONS: Code.COORDINATOR_LOAD_IN_PROGRESS,
 }
