@@ -147,7 +147,7 @@ class ClassicGroups:
 
     def _read_topics(self, name: str) -> frozenset[str] | None:
         """Return the names of the topics that members of a group read; None: they do not say."""
-        group = self._groups.get(name)
+        group = self.group(name)
         if group is None or not group.members:
             return frozenset()
         if group.protocol_type != PROTOCOL_TYPE:

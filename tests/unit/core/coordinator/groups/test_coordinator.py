@@ -366,3 +366,13 @@ def test_topics_that_members_of_kafka_read_are_not_forgotten() -> None:
         kept.forget("g", TOPIC_ID)
     with pytest.raises(GroupNotEmptyError):
         kafka("g", "k", says=b"?").forget("g", OTHER_ID)
+
+
+def test_topics_that_members_of_kafka_read_are_not_forgotten_just_after_a_failover() -> None:
+    """Until the first event of a classic group the coordinator has its log alone."""
+    kept = Kept()
+    stored = generation("k", says=subscription("orders"))
+    kept.store(kept.machine.handle_generation("g", stored, WallMs(0)))
+    with pytest.raises(GroupSubscribedToTopicError):
+        kept.machine.handle_forget_partitions("g", [HERE], TOPICS, WallMs(1))
+    kept.machine.handle_forget_partitions("g", [GONE], TOPICS, WallMs(1))
