@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kafka.protocol.consumer import OffsetFetchRequest
+from kafka.protocol.consumer import OffsetDeleteRequest, OffsetFetchRequest
 from kafka.protocol.producer import TxnOffsetCommitRequest
 from tests.fakes.kafka_coordinator import KafkaCoordinator
 from tests.fakes.positions_stage import LIMITS, stage
@@ -94,3 +94,16 @@ async def test_a_member_of_kip_848_that_commits_what_it_does_not_own_fails_its_t
         )
         answer = await KafkaCoordinator(the).ask(ApiKey.TXN_OFFSET_COMMIT, 3, message)
         assert answer.topics[0].partitions[0].error_code == Code.ILLEGAL_GENERATION
+
+
+async def test_a_client_that_deletes_positions_at_another_broker_looks_for_the_coordinator() -> (
+    None
+):
+    """Clients look for it by the code of the whole answer alone."""
+    kind: Any = OffsetDeleteRequest.OffsetDeleteRequestTopic
+    partition = kind.OffsetDeleteRequestPartition(partition_index=0)
+    message = OffsetDeleteRequest(group_id="g", topics=[kind(name="topic", partitions=[partition])])
+    async with stage() as the:
+        the.lead(THERE)
+        answer = await KafkaCoordinator(the).ask(ApiKey.OFFSET_DELETE, 0, message)
+        assert (answer.error_code, answer.topics) == (Code.NOT_COORDINATOR, [])

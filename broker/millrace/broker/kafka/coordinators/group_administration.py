@@ -26,7 +26,7 @@ from millrace.broker.kafka.coordinators.coordination import (
 from millrace.broker.kafka.operations import allowed_operations, check
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
-from millrace.broker.kafka.wire.errors import NO_ERROR, Code, code_of_wire
+from millrace.broker.kafka.wire.errors import NO_ERROR, Code
 from millrace.broker.rpc.hidden_topics import hidden_names, hidden_topics
 from millrace.broker.rpc.name_partitions import TRANSACTIONS, NamePartitions
 from millrace.core.coordinator.contract import Result
@@ -46,6 +46,7 @@ from millrace.core.errors import CoordinatorLoadInProgressError, MillraceError
 from millrace.core.guard.access import Operation, Resource, ResourceKind, named
 from millrace.core.ids import BrokerId, TopicId, WallMs
 from millrace.core.topics import TopicName
+from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import positions_pb2
 
 _GROUP, _TRANSACTION = 0, 1
@@ -316,9 +317,11 @@ class GroupAdministrationRequests:
                 return Code.GROUP_ID_NOT_FOUND
             asked = positions_pb2.DeletePositionsRequest(name=group)
             answer = await self._parts.local.call("DeletePositions", asked, request.caller)
+            if answer.error.code:
+                raise error_from_wire(answer.error)
         except MillraceError as error:
             return coordinator_code(error)
-        return code_of_wire(answer.error)
+        return NO_ERROR
 
 
 def _listed(machine: GroupCoordinator, _: WallMs) -> Result[CoordinatorRecord, list[_Listed]]:

@@ -42,7 +42,7 @@ from millrace.core.coordinator.groups.coordinator import (
     NameKind,
 )
 from millrace.core.coordinator.positions.position import REQUEST_POSITIONS_MAX, Kind, Position
-from millrace.core.errors import MillraceError
+from millrace.core.errors import GroupSubscribedToTopicError, MillraceError
 from millrace.core.guard.access import Operation
 from millrace.core.ids import ProducerEpoch, ProducerId, TopicId, TopicPartition, WallMs
 from millrace.core.records.markers import NOT_BUMPING
@@ -396,7 +396,7 @@ class PositionRequests:
                 outcome = topics[topic.name]
                 if not isinstance(outcome, int):
                     outcome = await self._forget(place, group, outcome.topic_id, numbers, request)
-                if outcome in (Code.GROUP_ID_NOT_FOUND, Code.NON_EMPTY_GROUP):
+                if outcome == Code.GROUP_ID_NOT_FOUND:
                     code = outcome
                     break
                 codes.update({(topic.name, number): outcome for number in numbers})
@@ -431,7 +431,12 @@ class PositionRequests:
         numbers: Sequence[int],
         request: Request,
     ) -> int:
-        """Forget positions of a group in a topic; return how that went."""
+        """Forget positions of a group in a topic; return how that went.
+
+        Raises:
+            MillraceError: it concerns the whole group. Clients try again, or look for the
+                coordinator, by the code of the whole answer alone.
+        """
         line = AuditLine(self._parts.calls.audit, request.caller, "forget_topics")
         line.name([f"{group}: {self._groups.topic_name(topic_id)}"])
 
@@ -447,7 +452,9 @@ class PositionRequests:
             was_there = await self._groups.runtime.ask(place, forget)
         except MillraceError as error:
             line.on_answered([error])
-            return coordinator_code(error)
+            if isinstance(error, GroupSubscribedToTopicError):
+                return coordinator_code(error)
+            raise
         line.on_answered([None])
         return NO_ERROR if was_there else Code.GROUP_ID_NOT_FOUND
 
