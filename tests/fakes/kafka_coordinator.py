@@ -8,12 +8,13 @@ from tests.fakes.positions_stage import Stage
 from tests.fakes.stamped_batches import TOPIC_PARTITION
 
 from millrace.broker.coordinator.staged_commits import StagedCommits
+from millrace.broker.kafka.coordinators.classic_groups import GroupRequests
 from millrace.broker.kafka.coordinators.group_administration import GroupAdministrationRequests
 from millrace.broker.kafka.coordinators.positions import PositionRequests
 from millrace.broker.kafka.known_topics import KnownTopics
 from millrace.broker.kafka.local_calls import LocalCalls
 from millrace.broker.kafka.names import Names
-from millrace.broker.kafka.requests import ApiKey, KafkaConnectionState, Request
+from millrace.broker.kafka.requests import ApiKey, KafkaConnectionState, Request, Served
 from millrace.broker.rpc.positions import PositionsService
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.errors import MillraceError
@@ -53,7 +54,10 @@ class KafkaCoordinator:
             topic_id=TOPIC, name=TopicName(namespace, "topic"), partitions=[object(), object()]
         )
         image: Any = SimpleNamespace(
-            topics={topic.name: topic}, topics_by_id={TOPIC: topic}, partition=lambda _: None
+            topics={topic.name: topic},
+            topics_by_id={TOPIC: topic},
+            partition=lambda _: None,
+            cluster=SimpleNamespace(brokers={}),
         )
         partitions: Any = SimpleNamespace(
             image=image, get=the.find, named=lambda where: f"topic-{where.partition}"
@@ -85,9 +89,11 @@ class KafkaCoordinator:
             topics=KnownTopics(names, lambda: image),
             image=image,
         )
-        positions, groups = PositionRequests(parts), GroupAdministrationRequests(parts)
-        positions._names.partitions = groups._names.partitions = places
-        self._served = {**positions.served(), **groups.served()}
+        modules = PositionRequests(parts), GroupRequests(parts), GroupAdministrationRequests(parts)
+        self._served: dict[int, Served] = {}
+        for module in modules:
+            module._names.partitions = places
+            self._served.update(module.served())
 
     async def ask(self, key: ApiKey, version: int, message: Any) -> Any:
         """Return the answer to a request; both as they come over the wire."""

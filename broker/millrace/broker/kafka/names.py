@@ -28,19 +28,28 @@ class Names:
     def full(self, name: str) -> str:
         """Return the name of a topic, group or transactional id as Millrace's requests have it.
 
-        A name that has a slash already would lie in another namespace: it keeps one too many, which
-        the service refuses that is asked for it.
+        A slash in a name does not lead to another namespace: the full name has one more. A topic
+        may not have it, and the service that is asked for the topic says so. Groups and
+        transactional ids may.
         """
         if not self._prefix and "/" in name:
             return f"{DEFAULT_NAMESPACE}/{name}"
         return f"{self._prefix}{name}"
 
     def known(self, full: str) -> str | None:
-        """Return the name as clients know it; None: it lies in another namespace."""
+        """Return a topic as clients know it; None: it lies in another namespace."""
         if not full.startswith(self._prefix):
             return None
         name = full[len(self._prefix) :]
         return None if "/" in name else name
+
+    def known_group(self, full: str) -> str | None:
+        """Return a group as clients know it; None: clients of this namespace cannot name it.
+
+        They cannot name the group that Millrace's own clients call `default/g`: `g` is another one.
+        """
+        name = full.removeprefix(f"{self.namespace}/")
+        return name if self.full(name) == full else None
 
     def full_pattern(self, pattern: str) -> str:
         """Return a regular expression that matches full names of this namespace alone.

@@ -20,6 +20,19 @@ def test_the_names_of_a_namespace_are_those_of_its_clients_one_to_one() -> None:
         assert names.of_topic(TopicName(namespace, "a.b")) == "a.b"
 
 
+@pytest.mark.parametrize("name", ["a", "a/b", "pay/a", "default/a", "/"])
+def test_a_group_may_have_slashes_in_its_name(name: str) -> None:
+    for namespace, other in (("default", "pay"), ("pay", "default")):
+        full = Names(namespace).full(name)
+        assert Names(namespace).known_group(full) == name
+        assert Names(other).known_group(full) is None
+
+
+def test_a_group_that_clients_cannot_call_is_not_known() -> None:
+    assert Names("default").known_group("default/a") is None, "a is another one"
+    assert Names("pay").known_group("payments/a") is None
+
+
 def test_names_of_other_namespaces_are_not_known() -> None:
     assert Names("default").known("pay/a") is None
     assert Names("pay").known("a") is None

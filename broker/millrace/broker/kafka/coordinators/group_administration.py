@@ -176,7 +176,7 @@ class GroupAdministrationRequests:
         seen = await request.caller.seen(Operation.DESCRIBE, found, _resource)
         told = []
         for group in seen:
-            known = self._parts.names.known(group.name)
+            known = self._parts.names.known_group(group.name)
             if known is None or (states and group.state.lower() not in states):
                 continue
             if types and group.type.lower() not in types:
