@@ -35,7 +35,11 @@ from millrace.broker.kafka.wire.errors import NO_ERROR, Code
 from millrace.broker.rpc.name_partitions import TRANSACTIONS, NamePartitions
 from millrace.core.coordinator.transactions.config import REQUEST_PARTITIONS_MAX
 from millrace.core.coordinator.transactions.transaction import Producer, full_id
-from millrace.core.errors import InvalidTransactionTimeoutError, MillraceError
+from millrace.core.errors import (
+    CoordinatorLoadInProgressError,
+    InvalidTransactionTimeoutError,
+    MillraceError,
+)
 from millrace.core.guard.access import Operation, ResourceKind, named
 from millrace.core.ids import NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPartition
 from millrace.core.records.markers import NOT_BUMPING
@@ -287,6 +291,10 @@ class TransactionRequests:
         listed: list[Any] = []
         code: int = NO_ERROR
         try:
+            if self._transactions.runtime.unready():
+                raise CoordinatorLoadInProgressError(
+                    "transactions are loaded here: try again shortly"
+                )
             for place, _ in list(self._transactions.runtime.machines()):
                 if asked and not states:
                     break
