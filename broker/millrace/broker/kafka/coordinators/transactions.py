@@ -56,6 +56,8 @@ _FIRST_WITH_FENCED: Final = {
 }
 """The version from which on clients know PRODUCER_FENCED; before, an epoch is invalid."""
 _FIRST_WITH_DURATION: Final = 1
+_ELSEWHERE: Final = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
+"""With these, clients look up the coordinator of their id."""
 
 _STATES: Final = {
     pb.TRANSACTION_STATE_EMPTY: "Empty",
@@ -118,6 +120,9 @@ class TransactionRequests:
             producer_id, epoch = found.producer_id, found.producer_epoch
         except MillraceError as error:
             code = _code(request, error)
+            if message.transactional_id is None and code in _ELSEWHERE:
+                # Nothing coordinates a producer without an id: it is to ask this broker again.
+                code = Code.COORDINATOR_LOAD_IN_PROGRESS
         return InitProducerIdResponse(
             version=request.version, error_code=code, producer_id=producer_id, producer_epoch=epoch
         )
