@@ -160,6 +160,20 @@ class ClassicGroups:
             found.update(str(TopicName(member.namespace, topic)) for topic in topics)
         return frozenset(found)
 
+    def left_topics(
+        self, name: str, topic_ids: Collection[TopicId], topics: TopicsView
+    ) -> Collection[TopicId]:
+        """Return those of these topics that no member of a stable group reads.
+
+        None of them counts as left if a member names a topic that is not there: it may be one of
+        them that was deleted, and it may come back with its positions (P75).
+        """
+        group, read = self.group(name), self._read_topics(name)
+        if group is None or group.state is not State.STABLE or read is None:
+            return ()
+        found = {topic.topic_id for topic in map(topics.find, read) if topic is not None}
+        return {*topic_ids} - found if len(found) == len(read) else ()
+
     def is_due(self, now: MonotonicMs) -> bool:
         """Whether `tick` has something to do."""
         return any(group.next_at <= now for group in self._groups.values())

@@ -393,7 +393,14 @@ class GroupCoordinator:
         retention_ms = self._config.left_topic_retention_ms
         if retention_ms == -1 or topics.version is None:
             return ()
-        return self.membership.left_topics(name, topics, now, retention_ms)
+        stored = self._kept.get(ClassicRecord(name, None, now).key)
+        if stored is None:
+            return self.membership.left_topics(name, topics, now, retention_ms)
+        # The log does not say when members of a classic group left a topic. They have subscribed to
+        # the same topics since they began their generation.
+        if now - stored.timestamp <= retention_ms:
+            return ()
+        return self.classic.left_topics(name, self._positions.partition_counts(name), topics)
 
     def _is_used(self, name: str, now: WallMs) -> bool:
         group = self.membership.groups.get(name)

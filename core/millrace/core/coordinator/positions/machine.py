@@ -470,14 +470,16 @@ class PositionsMachine:
         A topic keeps them if a position was stored there recently, or if it is deleted, as it may
         come back.
         """
-        keys = self._names.get(name)
-        left = {topic_id for topic_id in left_topics(name) if exists(topic_id)} if keys else set()
-        if not keys or not left:
-            return ()
+        keys = self._names.get(name, {})
         retention_ms = self._config.left_topic_retention_ms
-        for key in keys:
-            if now - self._record(key).timestamp <= retention_ms:
-                left.discard(key.topic_partition.topic_id)
+        recent = {
+            key.topic_partition.topic_id
+            for key in keys
+            if now - self._record(key).timestamp <= retention_ms
+        }
+        if all(key.topic_partition.topic_id in recent for key in keys):
+            return ()  # To look up what members read takes time.
+        left = {topic_id for topic_id in left_topics(name) if exists(topic_id)} - recent
         return [key for key in keys if key.topic_partition.topic_id in left]
 
 

@@ -94,7 +94,8 @@ class PositionsConfig:
     left_topic_retention_ms: int = setting(
         604_800_000,
         "A group with members forgets its position in a topic to which none has subscribed for "
-        "this long, if none was stored there meanwhile; its lag there counts until then. "
+        "this long, if none was stored there meanwhile; its lag there counts until then. In a "
+        "group of Kafka's classic protocol the time begins again with each rebalance. "
         "`millrace group forget` does it at once.",
         kafka="offsets.retention.minutes",
         unit=Unit.MILLISECONDS,

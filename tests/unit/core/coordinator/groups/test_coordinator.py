@@ -368,6 +368,72 @@ def test_topics_that_members_of_kafka_read_are_not_forgotten() -> None:
         kafka("g", "k", says=b"?").forget("g", OTHER_ID)
 
 
+class KafkaReader(Kept):
+    """A coordinator that forgets a topic a second after members have left it.
+
+    It has a classic group of one member, `k`, with a position in each of two topics.
+    """
+
+    def __init__(self, *topics: str) -> None:
+        super().__init__(left_topic_retention_ms=1_000)
+        self.subscribe(1, subscription(*topics), at=0)
+        self.commit_as_member({HERE: Position(1), GONE: Position(1)}, at=0)
+
+    def subscribe(self, number: int, says: bytes, at: int) -> None:
+        """Begin a generation in which the member says this."""
+        stored = generation("k", number=number, says=says)
+        self.store(self.machine.handle_generation("g", stored, WallMs(at)))
+        self.generation = number
+
+    def commit_as_member(self, positions: dict[TopicPartition, Position], at: int) -> None:
+        committer = Committer("k", generation=self.generation)
+        result = self.machine.handle_classic_commit("g", positions, WallMs(at), committer)
+        assert result.response is None
+        self.store(result)
+
+    def kept_at(self, at: int) -> list[TopicPartition]:
+        """Return where the group has positions after a look at this time."""
+        self.expire(at, OTHER_ID)
+        return sorted(self.machine.positions("g", Kind.COMMITTED))
+
+
+def test_a_group_of_kafka_forgets_a_topic_that_its_members_have_left_and_no_other_one() -> None:
+    kept = KafkaReader("orders", "others")
+    assert kept.kept_at(50_000) == [HERE, GONE], "its members read both"
+    kept.subscribe(2, subscription("orders"), at=50_000)
+    assert kept.kept_at(51_000) == [HERE, GONE], "others may have been left just now"
+    assert kept.kept_at(51_001) == [HERE]
+
+
+def test_a_group_of_kafka_keeps_a_topic_where_it_has_stored_a_position_meanwhile() -> None:
+    kept = KafkaReader("orders")
+    kept.commit_as_member({GONE: Position(2)}, at=9_000)
+    assert kept.kept_at(10_000) == [HERE, GONE]
+    assert kept.kept_at(10_001) == [HERE]
+
+
+def test_a_group_of_kafka_forgets_no_topic_while_it_is_not_known_what_it_reads() -> None:
+    kept = KafkaReader("orders", "deleted, and may come back as others")
+    assert kept.kept_at(50_000) == [HERE, GONE]
+    kept.subscribe(2, b"?", at=0)
+    assert kept.kept_at(50_000) == [HERE, GONE]
+    kept.subscribe(3, subscription("orders"), at=0)
+    joining = JoinRequest(
+        group="g",
+        member_id="",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=(Protocol("range", b""),),
+        new_id="l",
+        needs_id=False,
+    )
+    kept.machine.classic.join(joining, 1, MonotonicMs(0))
+    assert kept.kept_at(50_000) == [HERE, GONE], "it rebalances"
+    kept.machine.classic.restart(MonotonicMs(0))
+    assert kept.kept_at(50_000) == [HERE]
+
+
 def test_topics_that_members_of_kafka_read_are_not_forgotten_just_after_a_failover() -> None:
     """Until the first event of a classic group the coordinator has its log alone."""
     kept = Kept()
