@@ -13,6 +13,7 @@ from millrace.core.errors import (
     RefreshMetadataError,
     RetriableError,
 )
+from millrace.core.replica.fetch.asked import SessionProblem
 from millrace.proto.errors import error_to_wire
 from millrace.proto.v1.common_pb2 import Error
 
@@ -35,6 +36,10 @@ _OTHER_NAMES = {
     Code.INVALID_REPLICA_ASSIGNMENT: "INVALID_REPLICATION_ASSIGNMENT",
 }
 """What kafka-python calls them."""
+
+
+def test_what_is_wrong_with_a_fetch_session_has_a_number() -> None:
+    assert {problem.value for problem in SessionProblem} <= set(Code.__members__)
 
 
 def test_an_error_on_the_wire_has_the_number_of_the_error() -> None:

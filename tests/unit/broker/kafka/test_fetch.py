@@ -574,6 +574,14 @@ async def test_a_request_out_of_turn_is_told_so() -> None:
     assert (answer.error_code, told(answer)) == (Code.INVALID_FETCH_SESSION_EPOCH, {})
 
 
+async def test_a_session_does_not_change_between_names_and_ids() -> None:
+    consumer = Consumer(Broker(advanced(1)), 12)
+    first = await consumer.fetch({0: 0}, session=(0, 0))
+    consumer.version = BY_ID
+    answer = await consumer.fetch(session=(first.session_id, 1))
+    assert (answer.error_code, told(answer)) == (Code.FETCH_SESSION_TOPIC_ID_ERROR, {})
+
+
 async def test_a_session_that_the_broker_has_no_room_for_is_not_opened() -> None:
     broker = Broker(advanced(1))
     broker.budget.partitions_max = 0
