@@ -17,7 +17,7 @@ from tests.fakes.until import until
 
 from millrace.broker.kafka.known_topics import KnownTopics
 from millrace.broker.kafka.names import Names
-from millrace.broker.kafka.records.fetch import FetchRequests
+from millrace.broker.kafka.records.fetch import FetchRequests, _Kept
 from millrace.broker.kafka.records.fetch_turn import FetchParts
 from millrace.broker.kafka.records.large_answers import LargeAnswers
 from millrace.broker.kafka.requests import ApiKey, Encoded, KafkaConnectionState, Request
@@ -410,6 +410,21 @@ async def test_a_topic_that_there_is_not_is_unknown_by_name_and_by_id() -> None:
     assert codes(answer) == {0: Code.UNKNOWN_TOPIC_ID}
     answer = await Consumer(broker, BY_ID).fetch({0: 0}, topic=TOPIC)
     assert sizes(answer) == {0: 10}
+
+
+async def test_a_name_that_no_topic_can_have_is_unknown_and_not_kept() -> None:
+    broker = Broker(advanced(1))
+    consumer = Consumer(broker, 12)
+    answer = await consumer.fetch({0: 0}, topic="t" * 300, session=(0, 0), max_wait_ms=60_000)
+    assert codes(answer) == {0: Code.UNKNOWN_TOPIC_OR_PARTITION}
+    assert (answer.session_id, broker.budget.used) == (0, 0)
+    first = await consumer.fetch({0: 0}, session=(0, 0))
+    answer = await consumer.fetch({5: 0}, topic="t" * 300, session=(first.session_id, 1))
+    assert codes(answer) == {0: 0, 5: Code.UNKNOWN_TOPIC_OR_PARTITION}
+    fetches = consumer.connection.of(_Kept).fetches
+    assert fetches is not None
+    (session,) = fetches._sessions
+    assert [asked.topic for asked in session.asked.by_handle.values()] == ["topic"]
 
 
 async def test_a_reader_that_asks_the_wrong_broker_is_told_who_leads() -> None:

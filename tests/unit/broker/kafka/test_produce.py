@@ -26,7 +26,7 @@ from millrace.broker.guard.kubernetes_guard import KubernetesGuard
 from millrace.broker.guard.service_accounts import ServiceAccountTokens
 from millrace.broker.kafka.known_topics import KnownTopics
 from millrace.broker.kafka.names import Names
-from millrace.broker.kafka.records.produce import ProduceRequests
+from millrace.broker.kafka.records.produce import ProduceRequests, _Connection
 from millrace.broker.kafka.requests import ApiKey, KafkaConnectionState, Later, Request
 from millrace.broker.kafka.wire.errors import Code
 from millrace.core.guard.identity import Identity
@@ -232,6 +232,26 @@ async def test_a_batch_behind_one_for_an_unknown_topic_does_not_begin_in_its_pla
         assert (await one.produce(second))[0] == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert (await one.produce(first))[:2] == (0, 0)
         assert (await one.produce(second))[:2] == (0, 1)
+
+
+@pytest.mark.parametrize("topic", ["t", "nowhere", "no name"])
+async def test_who_may_not_write_leaves_nothing_behind(topic: str) -> None:
+    access = Access(FileGuard(None, parse_rules("")), Identity("stranger"), None)
+    async with producing(replace(CALLER, principal="stranger", access=access)) as one:
+        for producer_id in range(100):
+            batch = batch_of([Record()], producer_id=producer_id, producer_epoch=0, base_sequence=0)
+            code, _ = await one.refusal(batch, topic)
+            assert code in (Code.TOPIC_AUTHORIZATION_FAILED, Code.INVALID_TOPIC_EXCEPTION)
+        assert one.connection.of(_Connection)._succession._open == {}
+
+
+async def test_names_that_no_topic_can_have_are_not_kept() -> None:
+    async with producing() as one:
+        batch = batch_of([Record()], producer_id=9, producer_epoch=0, base_sequence=0)
+        for number in range(100):
+            code, _ = await one.refusal(batch, f"{number}" + "x" * 1000)
+            assert code == Code.INVALID_TOPIC_EXCEPTION
+        assert one.connection.of(_Connection)._succession._open == {}
 
 
 async def test_a_first_write_waits_until_the_api_server_has_said_who_may() -> None:

@@ -35,6 +35,14 @@ def test_a_batch_behind_one_that_was_refused_is_a_successor_until_that_is_in_the
     assert one.begin(PLACE, 9, 0, 5) is NEXT
 
 
+def test_a_batch_that_is_refused_for_good_is_forgotten() -> None:
+    one = Succession()
+    assert one.begin(PLACE, 9, 0, 0) is NEXT
+    one.forget(PLACE, 9, 0, 0)
+    assert not one._open
+    assert one.begin(PLACE, 9, 0, 5) is UNCERTAIN
+
+
 def test_a_batch_whose_forerunner_came_by_another_connection_is_uncertain_once() -> None:
     """That may be under way to the old leader, unanswered. Its client repeats the oldest first."""
     one = Succession()

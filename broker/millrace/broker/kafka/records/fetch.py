@@ -46,6 +46,7 @@ from millrace.core.replica.fetch.asked import (
     Session,
     SessionBudget,
     SessionProblem,
+    Wanted,
 )
 from millrace.runtime.loop_time import LoopTime
 
@@ -136,9 +137,16 @@ class FetchRequests:
             asked = decode(request.message, version, entries_max)
         try:
             answer = await fetches.answer(asked, version, request.caller)
+            if asked.unknown and not answer.error_code:
+                unknown = _refused(asked.unknown, Code.UNKNOWN_TOPIC_OR_PARTITION)
+                answer.partitions = [*answer.partitions, *unknown]
         except MillraceError as error:
             self.parts.metrics.refused(error, "Fetch")
-            answer = _refused(asked, version, code_of(error))
+            code = code_of(error)
+            if version >= SESSIONS_SINCE:
+                answer = FetchAnswer(error_code=code)
+            else:
+                answer = FetchAnswer(partitions=_refused([*asked.wanted, *asked.unknown], code))
         if len(answer.partitions) > _LARGE_PARTITIONS:
             encoded = await self._on_thread(fetches, encode, answer, version)
         else:
@@ -371,12 +379,6 @@ def _timed(job: Callable[..., Any], *args: object) -> tuple[Any, int]:
     return result, thread_time_ns() - begun
 
 
-def _refused(request: FetchRequest, version: int, error_code: int) -> FetchAnswer:
-    """Return the answer to a request that is refused as a whole."""
-    if version >= SESSIONS_SINCE:
-        return FetchAnswer(error_code=error_code)
-    return FetchAnswer(
-        partitions=[
-            PartitionAnswer(wanted.topic, wanted.partition, error_code) for wanted in request.wanted
-        ]
-    )
+def _refused(partitions: Iterable[Wanted], error_code: int) -> list[PartitionAnswer]:
+    """Return what to say of partitions that are refused alike."""
+    return [PartitionAnswer(each.topic, each.partition, error_code) for each in partitions]

@@ -193,7 +193,8 @@ class FetchTurn:
         self._wanted_bytes = min(request.max_bytes, parts.response_bytes_max)
         self._max_bytes = self._free_bytes
         self._min_bytes = min(request.min_bytes, self._free_bytes)
-        wait_ms = min(request.max_wait_ms, limits.fetch_wait_ms_max) if self._asked else 0
+        may_wait = self._asked and not request.unknown
+        wait_ms = min(request.max_wait_ms, limits.fetch_wait_ms_max) if may_wait else 0
         self._until = MonotonicMs(monotonic_now() + wait_ms)
         self._plans: dict[int, Plan] = {}
         self._refused: dict[int, PartitionAnswer] = {}

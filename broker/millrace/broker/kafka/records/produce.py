@@ -58,6 +58,7 @@ from millrace.broker.rpc.resources import topic_resource
 from millrace.core.coordinator.transactions.transaction import full_id
 from millrace.core.errors import (
     AbortedError,
+    AccessDeniedError,
     Appended,
     FencedError,
     InvalidRecordError,
@@ -433,6 +434,8 @@ class _Connection:
         self, part: _Part, error: MillraceError, leaders: dict[int, Endpoint]
     ) -> ProduceResult:
         """Return what a client is told of a batch that is not in the log, or may not be."""
+        if part.producer is not None and isinstance(error, AccessDeniedError | InvalidTopicError):
+            self._succession.forget(part.place, *part.producer[:3])
         if isinstance(error, TopicAuthorizationFailedError):
             # In the words that it would have if there were no such topic.
             error = _denied(self._parts, part.asked, self._caller) or error

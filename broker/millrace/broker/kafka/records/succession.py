@@ -7,7 +7,8 @@ count as written (librdkafka #4438). Millrace's own producers say of each batch 
 are not acknowledged (`is_successor`). Kafka's protocol has no word for it. But a client sends the
 batches of a partition by one connection, in their order, and repeats them in their order. So a
 batch is a successor if an earlier one of its producer came by the same connection, and is not
-answered yet, or was refused and not repeated with success.
+answered yet, or was refused and not repeated with success. One that is refused for good, as its
+client may not write or no topic can have the name, is forgotten: a stranger leaves nothing behind.
 
 After a change of leaders that connection may be the old leader's: the Java producer sends its next
 batches to the new one while those before are not answered there, maybe for long. So a batch that
@@ -79,16 +80,21 @@ class Succession:
 
     def end(self, where: Place, producer_id: int, epoch: int, sequence: int, count: int) -> None:
         """Forget a batch of so many records: it is in the log."""
+        self.forget(where, producer_id, epoch, sequence)
+        place = (where, producer_id)
+        self._written.pop(place, None)  # Those that were quiet for longest are forgotten first.
+        self._written[place] = epoch, (sequence + count) & SEQUENCE_MAX
+        if len(self._written) > _WRITTEN_MAX:
+            del self._written[next(iter(self._written))]
+
+    def forget(self, where: Place, producer_id: int, epoch: int, sequence: int) -> None:
+        """Forget a batch: its client does not repeat it."""
         place = (where, producer_id)
         known_epoch, sequences = self._open.get(place, (epoch, []))
         if known_epoch == epoch and sequence in sequences:
             sequences.remove(sequence)
             if not sequences:
                 del self._open[place]
-        self._written.pop(place, None)  # Those that were quiet for longest are forgotten first.
-        self._written[place] = epoch, (sequence + count) & SEQUENCE_MAX
-        if len(self._written) > _WRITTEN_MAX:
-            del self._written[next(iter(self._written))]
 
 
 def _is_before(one: int, other: int) -> bool:

@@ -30,6 +30,7 @@ from millrace.core.ids import (
 from millrace.core.records.header import Buffer
 from millrace.core.records.markers import AbortedTransaction
 from millrace.core.replica.fetch.asked import LAST_EPOCH, NO_SESSION, AskedTopic, Wanted
+from millrace.core.topics import NAME_LENGTH_MAX
 
 VERSIONS: Final = range(4, 17)
 """That are served."""
@@ -70,6 +71,9 @@ class FetchRequest:
     Attributes:
         replica_id: of a follower; negative: a consumer asks.
         max_bytes: of records in the answer, except for a larger first batch.
+        wanted: partitions; in a session those that are new or at another offset.
+        unknown: partitions of topics that cannot be, as their names are too long. Nothing keeps
+            these names.
         forgotten: partitions that leave the session.
         rack: of the consumer; empty: it does not say.
     """
@@ -82,6 +86,7 @@ class FetchRequest:
     session_id: int = NO_SESSION
     session_epoch: int = LAST_EPOCH
     wanted: list[Wanted] = field(default_factory=list)
+    unknown: list[Wanted] = field(default_factory=list)
     forgotten: list[tuple[AskedTopic, int]] = field(default_factory=list)
     rack: str = ""
 
@@ -186,10 +191,11 @@ def _decode(reader: "_Reader", version: int) -> FetchRequest:
     left = reader.entries_max
     for _ in range(reader.count(left)):
         topic = topic_of()
+        named = request.wanted if len(topic) <= NAME_LENGTH_MAX else request.unknown
         count = reader.count(left)
         left -= count
         for _ in range(count):
-            request.wanted.append(partition_of(reader, topic))
+            named.append(partition_of(reader, topic))
             reader.skip_tags()
         reader.skip_tags()
     if version >= SESSIONS_SINCE:
