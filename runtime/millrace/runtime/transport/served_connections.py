@@ -309,19 +309,22 @@ class ConnectionServer(Generic[_ConnectionT]):
         if len(self.connections) >= limits.connections_max:
             self._make_room()
         if not self._has_tls and self._rates.charge(connection.host, monotonic_now()) is None:
-            self._on_ended(connection.address, TOO_OFTEN)
-            connection.is_closed = True
-            connection.transport.abort()
+            self._refuse(connection, TOO_OFTEN)
             return
         is_full = len(self.connections) >= limits.connections_max
         if is_full or self._hosts[connection.host] >= limits.connections_per_host_max:
             reason = "there are too many connections" if is_full else TOO_MANY_OF_HOST
-            self._on_ended(connection.address, reason)
-            connection.is_closed = True
-            connection.transport.abort()
+            self._refuse(connection, reason)
             return
         self.connections[connection] = self.strangers[connection] = None
         self._hosts[connection.host] += 1
+
+    def _refuse(self, connection: _ConnectionT, reason: str) -> None:
+        """End a connection before it is one of the server's; nothing is kept of its address."""
+        self._on_ended(connection.address, reason)
+        connection.is_closed = True
+        connection.close_reading()
+        connection.transport.abort()
 
     def linger(self, transport: asyncio.Transport) -> None:
         """End a connection that is closed once the other end had time to read why; few at a time.

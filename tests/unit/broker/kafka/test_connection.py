@@ -20,6 +20,7 @@ from millrace.broker.kafka.requests import ApiKey, Encoded, Later, Request, Serv
 from millrace.broker.kafka.wire.errors import Code
 from millrace.core.errors import NotLeaderError
 from millrace.core.kafka_config import KafkaConfig
+from millrace.runtime.transport.served_connections import TOO_MANY_OF_HOST
 
 
 async def answer(request: Request) -> Any:
@@ -307,6 +308,17 @@ async def test_what_a_client_asked_for_is_answered_when_the_broker_stops() -> No
 
 
 DEADLINE_S = 5
+
+
+async def test_nothing_is_kept_of_a_connection_that_was_refused() -> None:
+    async with serving_kafka(METADATA, limits=limits_with(connections_per_host_max=1)) as the:
+        client = await the.connect()
+        await client.ask(ApiKey.METADATA, 4)
+        assert await (await the.connect()).is_ended()
+        assert the.ended == [TOO_MANY_OF_HOST]
+        await client.ask(ApiKey.METADATA, 4)
+        await client.end()
+        await until(lambda: not the.server.memory._hosts)
 
 
 async def test_an_idle_connection_is_closed() -> None:

@@ -694,6 +694,7 @@ async def test_an_address_that_connects_too_often_is_refused_for_a_while() -> No
         again.close()
         for peer in peers:
             peer.close()
+        await until(lambda: not the.server.memory._hosts)
 
 
 async def test_a_connection_that_is_gone_lets_go_of_its_transport() -> None:
@@ -805,6 +806,7 @@ async def test_connections_are_bounded_and_those_in_use_stay(limits: ServerLimit
             assert await stream.read() == b"x"
         for connection in used:
             connection.close()
+        await until(lambda: not the.server.memory._hosts)
 
 
 async def test_where_connections_are_short_the_idle_one_makes_room() -> None:
