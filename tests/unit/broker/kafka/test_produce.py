@@ -29,6 +29,7 @@ from millrace.broker.kafka.names import Names
 from millrace.broker.kafka.records.produce import ProduceRequests, _Connection
 from millrace.broker.kafka.requests import ApiKey, KafkaConnectionState, Later, Request
 from millrace.broker.kafka.wire.errors import Code
+from millrace.core.errors import UnknownTopicOrPartitionError
 from millrace.core.guard.identity import Identity
 from millrace.core.guard.rules import parse_rules
 from millrace.core.ids import BrokerId, ProducerId
@@ -48,6 +49,7 @@ class Producing:
     def __init__(self, the: ServedPartition, caller: GuardedCaller = CALLER) -> None:
         self.the = the
         self.caller = caller
+        self.version = VERSION
         self.level = KAFKA_BATCHES
         topic = SimpleNamespace(topic_id=TOPIC_PARTITION.topic_id, name=NAME)
         self.image: Any = SimpleNamespace(
@@ -88,18 +90,22 @@ class Producing:
         message = ProduceRequest(
             **{"transactional_id": None, "acks": 1, "timeout_ms": 30_000, **more}, topic_data=data
         )
-        body = memoryview(bytes(message.encode(version=VERSION)))
+        body = memoryview(bytes(message.encode(version=self.version)))
         (served,) = self.requests.served().values()
         found: Later | None = await served.handler(
-            Request(ApiKey.PRODUCE, VERSION, "", body, self.caller, self.connection)
+            Request(ApiKey.PRODUCE, self.version, "", body, self.caller, self.connection)
         )
         return found
 
-    async def result(self, later: Later | None) -> tuple[int, int, int]:
-        """Return code, base offset and delay of an answer."""
+    async def answer(self, later: Later | None) -> Any:
+        """Return an answer."""
         assert later is not None
         encoded = await asyncio.wait_for(later.response, 10)
-        found: Any = ProduceResponse.decode(b"".join(encoded.parts), version=VERSION)
+        return ProduceResponse.decode(b"".join(encoded.parts), version=self.version)
+
+    async def result(self, later: Later | None) -> tuple[int, int, int]:
+        """Return code, base offset and delay of an answer."""
+        found = await self.answer(later)
         (partition,) = found.responses[0].partition_responses
         return partition.error_code, partition.base_offset, found.throttle_time_ms
 
@@ -109,10 +115,7 @@ class Producing:
 
     async def refusal(self, batch: bytes, topic: str) -> tuple[int, str]:
         """Return code and message of the answer to a batch."""
-        later = await self.send(batch, topic)
-        assert later is not None
-        encoded = await asyncio.wait_for(later.response, 10)
-        found: Any = ProduceResponse.decode(b"".join(encoded.parts), version=VERSION)
+        found = await self.answer(await self.send(batch, topic))
         (partition,) = found.responses[0].partition_responses
         return partition.error_code, partition.error_message
 
@@ -291,6 +294,26 @@ async def test_a_producer_id_that_nobody_gave_out_is_tried_again() -> None:
         assert (await one.produce(batch))[0] == Code.NOT_ENOUGH_REPLICAS
         batch = batch_of([Record()], producer_id=99, producer_epoch=0, base_sequence=0)
         assert (await one.produce(batch))[:2] == (0, 0)
+
+
+async def test_a_broker_without_a_replica_tells_who_leads() -> None:
+    async with producing() as one:
+        one.version = 10
+        one.image.partition = lambda _: SimpleNamespace(leader=BrokerId(7), leader_epoch=4)
+
+        def get(place: object) -> None:
+            raise UnknownTopicOrPartitionError("this broker has no replica of it")
+
+        partitions: Any = one.the.service.partitions
+        partitions.get = get
+        answer = await one.answer(await one.send())
+        (partition,) = answer.responses[0].partition_responses
+        assert partition.error_code == Code.NOT_LEADER_OR_FOLLOWER
+        leader = partition.current_leader
+        assert (leader.leader_id, leader.leader_epoch) == (7, 4)
+        assert [(node.node_id, node.host) for node in answer.node_endpoints] == [(7, "there")]
+        one.image.partition = lambda _: None
+        assert (await one.produce())[0] == Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_a_transactional_batch_needs_its_id_and_all_acknowledgements() -> None:

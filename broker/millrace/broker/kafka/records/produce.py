@@ -442,8 +442,15 @@ class _Connection:
         leader = None
         place = part.topic_partition
         image = self._parts.image
-        if isinstance(error, NotLeaderError) and place is not None:
-            state = image.partition(place)
+        state = None if place is None else image.partition(place)
+        if state is not None and isinstance(error, UnknownTopicOrPartitionError):
+            # As after a reassignment; so the client hears who leads.
+            error = NotLeaderError(
+                "this broker has no replica of the partition: ask its leader",
+                topic_partition=place,
+                appended=Appended.NO,
+            )
+        if isinstance(error, NotLeaderError):
             reached = None if state is None else self._parts.addresses.of(state.leader)
             if state is not None and reached is not None:
                 leader = (state.leader, state.leader_epoch)
