@@ -4,17 +4,23 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import cycle
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kafka.protocol.consumer import FetchRequest, FetchResponse
+from tests.fakes.authority import FakeAuthority
 from tests.fakes.call_context import CALLER
 from tests.fakes.quotas import follow, limit, no_quotas, owe
 from tests.fakes.readable_partition import TOPIC, Disk, Partition
 from tests.fakes.until import until
 
+from millrace.broker.guard.access_reviews import AccessReviews
+from millrace.broker.guard.callers import Access, GuardedCaller
+from millrace.broker.guard.kubernetes_guard import KubernetesGuard
+from millrace.broker.guard.service_accounts import ServiceAccountTokens
 from millrace.broker.kafka.known_topics import KnownTopics
 from millrace.broker.kafka.names import Names
 from millrace.broker.kafka.records.fetch import FetchRequests, _Kept
@@ -35,6 +41,7 @@ from millrace.core.errors import (
     UnknownLeaderEpochError,
     UnknownTopicOrPartitionError,
 )
+from millrace.core.guard.identity import Identity
 from millrace.core.ids import EpochEnd, LeaderEpoch, Offset, TopicId, TopicPartition
 from millrace.core.kafka_config import KafkaConfig
 from millrace.core.quotas.quota import EACH, Quota, QuotaEntity, QuotaKind
@@ -154,6 +161,7 @@ class Consumer:
         offsets: Mapping[int, int] | None = None,
         *,
         topic: str | TopicId = "topic",
+        topics: Sequence[str | TopicId] = (),
         forgotten: Sequence[int] = (),
         max_bytes: int = 1000,
         partition_max_bytes: int = 1000,
@@ -163,9 +171,10 @@ class Consumer:
         **settings: Any,
     ) -> Any:
         """Return the answer to one request."""
-        named: dict[str, Any] = (
-            {"topic": topic} if isinstance(topic, str) else {"topic_id": uuid.UUID(bytes=topic)}
-        )
+        named: list[dict[str, Any]] = [
+            {"topic": each} if isinstance(each, str) else {"topic_id": uuid.UUID(bytes=each)}
+            for each in topics or [topic]
+        ]
         partitions = [
             _Partition(
                 partition=partition,
@@ -177,8 +186,8 @@ class Consumer:
             for partition, offset in (offsets or {}).items()
         ]
         message = FetchRequest(
-            topics=[_Topic(partitions=partitions, **named)] if partitions else [],
-            forgotten_topics_data=[_Forgotten(partitions=list(forgotten), **named)]
+            topics=[_Topic(partitions=partitions, **each) for each in named if partitions],
+            forgotten_topics_data=[_Forgotten(partitions=list(forgotten), **named[0])]
             if forgotten
             else [],
             max_bytes=max_bytes,
@@ -440,6 +449,42 @@ async def test_a_reader_that_asks_the_wrong_broker_is_told_who_leads() -> None:
     assert (found.current_leader.leader_id, found.current_leader.leader_epoch) == (4, 31)
     (leader,) = answer.node_endpoints
     assert (leader.node_id, leader.host, leader.port, leader.rack) == (4, "broker-4", 9092, "b")
+
+
+async def test_a_reader_of_many_topics_is_asked_about_all_of_them() -> None:
+    """In a namespace in which it may not read all."""
+    broker = Broker()
+    image: Any = broker.requests.parts.partitions.image
+    authority = FakeAuthority()
+    for number in range(100):
+        topic = TopicName("default", f"t{number}")
+        authority.allowed.add(("consume", "topics", *topic))
+        topic_id = TopicId(number.to_bytes(16, "big"))
+        known = SimpleNamespace(topic_id=topic_id, name=topic)
+        image.topics[topic] = image.topics_by_id[topic_id] = known
+        place = TopicPartition(topic_id, 0)
+        broker.open[place] = partition = advanced(1)
+        partition.topic_partition = place
+    consumer = Consumer(broker, caller=by_kubernetes(authority))
+    answer = await consumer.fetch({0: 0}, topics=[f"t{number}" for number in range(100)])
+    found = [partition for topic in answer.responses for partition in topic.partitions]
+    assert [each.error_code for each in found] == [0] * 100
+
+
+async def test_a_reader_whose_rights_nobody_knows_asks_again() -> None:
+    """The Java consumer throws at a number that it does not expect in an answer."""
+    authority = FakeAuthority()
+    authority.is_away = True
+    consumer = Consumer(Broker(advanced(1)), caller=by_kubernetes(authority))
+    assert codes(await consumer.fetch({0: 0})) == {0: Code.NOT_LEADER_OR_FOLLOWER}
+    assert codes(await consumer.fetch({0: 0}, topic="other")) == {0: Code.NOT_LEADER_OR_FOLLOWER}
+
+
+def by_kubernetes(authority: FakeAuthority) -> GuardedCaller:
+    """Return a caller whose rights an API server knows."""
+    tokens = ServiceAccountTokens(authority, "audience")
+    guard = KubernetesGuard(tokens, AccessReviews(authority, "default", "logs"))
+    return replace(CALLER, access=Access(guard, Identity("reader"), None))
 
 
 class Guarded:

@@ -16,11 +16,17 @@ from typing import Any, Final
 
 from millrace.broker.guard.callers import GuardedCaller
 from millrace.broker.kafka.parts import KafkaParts
-from millrace.broker.kafka.records.fetch_turn import Client, FetchParts, FetchTurn, Following
+from millrace.broker.kafka.records.fetch_turn import (
+    Client,
+    FetchParts,
+    FetchTurn,
+    Following,
+    code_in_fetch,
+)
 from millrace.broker.kafka.records.large_answers import LargeAnswer, LargeAnswers
 from millrace.broker.kafka.records.stored_batches import StoredBatches
 from millrace.broker.kafka.requests import ApiKey, Encoded, Request, Served
-from millrace.broker.kafka.wire.errors import Code, code_of
+from millrace.broker.kafka.wire.errors import Code
 from millrace.broker.kafka.wire.fetch_codec import (
     SESSIONS_SINCE,
     TOPIC_IDS_SINCE,
@@ -35,7 +41,7 @@ from millrace.broker.kafka.wire.fetch_codec import (
 from millrace.broker.quotas import Quotas
 from millrace.broker.rpc.resources import TopicResources
 from millrace.core.errors import MalformedRequestError, MillraceError
-from millrace.core.guard.access import Operation
+from millrace.core.guard.access import Demand, Operation
 from millrace.core.ids import BrokerId
 from millrace.core.quotas.quota import QuotaKind
 from millrace.core.replica.fetch.asked import (
@@ -142,7 +148,7 @@ class FetchRequests:
                 answer.partitions = [*answer.partitions, *unknown]
         except MillraceError as error:
             self.parts.metrics.refused(error, "Fetch")
-            code = code_of(error)
+            code = code_in_fetch(error)
             if version >= SESSIONS_SINCE:
                 answer = FetchAnswer(error_code=code)
             else:
@@ -331,7 +337,7 @@ class ConnectionFetches:
         if caller.access is not None:
             named = {wanted.topic for wanted in request.wanted}
             resources = [parts.topics.resource(topic) for topic in named]
-            await caller.learn(Operation.CONSUME, [found for found in resources if found])
+            await caller.access.learn(Demand(Operation.CONSUME, each) for each in resources if each)
 
     # --- One request -------------------------------------------------------------------------
 

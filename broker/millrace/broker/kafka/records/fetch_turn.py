@@ -38,6 +38,7 @@ from millrace.core.errors import (
     FencedLeaderEpochError,
     MillraceError,
     NotLeaderError,
+    RetriableError,
     UnknownLeaderEpochError,
     UnknownTopicOrPartitionError,
 )
@@ -60,6 +61,23 @@ from millrace.runtime.mailbox import Worker
 from millrace.runtime.turns import Turns
 
 _ABOUT_LEADERS: Final = (NotLeaderError, FencedLeaderEpochError, UnknownLeaderEpochError)
+_KNOWN_TO_CONSUMERS: Final = frozenset(
+    {
+        Code.UNKNOWN_SERVER_ERROR,
+        Code.OFFSET_OUT_OF_RANGE,
+        Code.CORRUPT_MESSAGE,
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        Code.NOT_LEADER_OR_FOLLOWER,
+        Code.TOPIC_AUTHORIZATION_FAILED,
+        Code.KAFKA_STORAGE_ERROR,
+        Code.FENCED_LEADER_EPOCH,
+        Code.UNKNOWN_LEADER_EPOCH,
+        Code.OFFSET_NOT_AVAILABLE,
+        Code.UNKNOWN_TOPIC_ID,
+        Code.INCONSISTENT_TOPIC_ID,
+    }
+)
+"""Numbers in an answer for which Kafka's `FetchCollector` has a case."""
 _ZSTD_SINCE: Final = 10
 """The first version whose readers know it (KIP-110)."""
 _STORAGE_ERRORS_SINCE: Final = 6
@@ -330,7 +348,7 @@ class FetchTurn:
             partitions.take_offline(place, error)
         image = partitions.image
         state = None if image is None else image.partition(place)
-        answer = PartitionAnswer(asked.topic, place.partition, code_of(error))
+        answer = PartitionAnswer(asked.topic, place.partition, code_in_fetch(error))
         if isinstance(error, UnknownTopicOrPartitionError):
             if state is not None:
                 answer.error_code = Code.NOT_LEADER_OR_FOLLOWER  # Another broker has it.
@@ -476,6 +494,18 @@ class FetchTurn:
             case ReadElsewhere(broker_id):
                 answer.preferred_replica = broker_id
         return answer
+
+
+def code_in_fetch(error: MillraceError) -> int:
+    """Return Kafka's number of an error, as consumers understand it.
+
+    The Java consumer fails for good when it gets a number that it does not expect. So an error that
+    can be tried again has the number after which consumers look up the leader, and fetch again.
+    """
+    code = code_of(error)
+    if isinstance(error, RetriableError) and code not in _KNOWN_TO_CONSUMERS:
+        return Code.NOT_LEADER_OR_FOLLOWER
+    return code
 
 
 async def _wait(event: asyncio.Event, at_most_ms: int) -> None:
