@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from millrace.broker.guard.callers import GuardedCaller
 from millrace.broker.guard.credentials import Credential
@@ -66,6 +66,13 @@ _TAKEN_AT_ONCE: Final = 8
 _UNPRINTABLE: Final = re.compile(r"[^!-~]")
 
 
+class _Arrived(NamedTuple):
+    """A request that has come, and when."""
+
+    payload: bytes | memoryview
+    at_ms: int
+
+
 class _Answer:
     """The answer to one request, from when it is handled to when its turn comes.
 
@@ -97,7 +104,7 @@ class KafkaConnection(ServedConnection):
         if server.asks_who_calls:
             self.message_bytes_max = min(self.message_bytes_max, _STRANGER_BYTES_MAX)
         self.state = KafkaConnectionState("")
-        self._requests: deque[bytes | memoryview] = deque()  # That have come.
+        self._requests: deque[_Arrived] = deque()
         self._waiting_bytes = 0
         self._answers: deque[_Answer] = deque()  # Of those that have begun.
         self._kept_bytes = 0  # Of answers that wait for an earlier one.
@@ -150,13 +157,14 @@ class KafkaConnection(ServedConnection):
 
     def _drop_requests(self) -> None:
         while self._requests:
-            self._released(len(self._requests.popleft()))
+            self._released(len(self._requests.popleft().payload))
 
     def on_lost(self, reason: str) -> None:
         """Forget what it was doing, but for records that have come.
 
         A producer that awaits no answers (`acks=0`) closes its connection once it has sent all
-        records. They are taken, as by Kafka's broker.
+        records. They are taken, as by Kafka's broker. A request that awaits an answer, and waits
+        for a quota, is refused, as its client sends it again by another connection.
         """
         self._answers.clear()
         self.state.draining.set()
@@ -180,11 +188,12 @@ class KafkaConnection(ServedConnection):
         try:
             async with self._handling() as counted:
                 while self._requests:
-                    payload = self._requests.popleft()
-                    if frames.parse_request_header(memoryview(payload)).key != ApiKey.PRODUCE:
-                        self._released(len(payload))
+                    arrived = self._requests.popleft()
+                    frame = memoryview(arrived.payload)
+                    if frames.parse_request_header(frame).key != ApiKey.PRODUCE:
+                        self._released(len(frame))
                         continue
-                    await self._serve(payload, counted)
+                    await self._serve(arrived, counted)
                     await self._server.turns.next_slice(self._owner)
         finally:
             self._running = None
@@ -221,7 +230,7 @@ class KafkaConnection(ServedConnection):
             self.holder.complete(size)
         else:
             self.holder.charge_message(size)
-        self._requests.append(payload)
+        self._requests.append(_Arrived(payload, monotonic_now()))
         self._waiting_bytes += size
         self.has_called = True
         if self._is_full:
@@ -266,8 +275,7 @@ class KafkaConnection(ServedConnection):
                     self._news.clear()
                     await self._news.wait()
                     continue
-                payload = self._requests.popleft()
-                await self._serve(payload, counted)
+                await self._serve(self._requests.popleft(), counted)
                 taken += 1
                 if not taken % _TAKEN_AT_ONCE:
                     await self._server.turns.next_slice(self._owner)
@@ -298,13 +306,14 @@ class KafkaConnection(ServedConnection):
         if not self._is_full and not self.is_closed:
             self.take_frames(Hold.MESSAGES)
 
-    async def _serve(self, payload: bytes | memoryview, counted: AsyncExitStack) -> None:
+    async def _serve(self, arrived: _Arrived, counted: AsyncExitStack) -> None:
         """Handle a request.
 
         Raises:
             MillraceError: the connection has to end.
         """
-        size, begun, frame = len(payload), host.monotonic_s(), memoryview(payload)
+        begun, frame = host.monotonic_s(), memoryview(arrived.payload)
+        size = len(frame)
         if (take_raw := self.state.take_raw) is not None:
             self._released(size)
             self.transport.writelines(frames.framed(await take_raw(bytes(frame))))
@@ -319,7 +328,7 @@ class KafkaConnection(ServedConnection):
             self._complete(answer, self._server.unserved(header))
             return
         caller = await self._caller_of(header, served, counted)
-        handled = self._handled(header, served, frame, caller)
+        handled = self._handled(header, served, frame, caller, arrived.at_ms)
         # Produce and Fetch have quotas of their own, and charge their time, too.
         response = await (handled if served.is_raw else self._server.calls.paid(handled, caller))
         if isinstance(response, Later):
@@ -354,7 +363,12 @@ class KafkaConnection(ServedConnection):
         return caller
 
     async def _handled(
-        self, header: RequestHeader, served: Served, frame: memoryview, caller: GuardedCaller
+        self,
+        header: RequestHeader,
+        served: Served,
+        frame: memoryview,
+        caller: GuardedCaller,
+        arrived_ms: int,
     ) -> Any:
         """Return what the handler of a request does.
 
@@ -368,7 +382,15 @@ class KafkaConnection(ServedConnection):
             message = codec.decode_request(
                 header.key, header.version, message, server.request_entries_max
             )
-        request = Request(header.key, header.version, header.client_id, message, caller, self.state)
+        request = Request(
+            header.key,
+            header.version,
+            header.client_id,
+            message,
+            caller,
+            self.state,
+            arrived_ms,
+        )
         if not served.keeps_bytes:
             self._released(size)
         response = await served.handler(request)

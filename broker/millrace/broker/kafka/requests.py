@@ -5,13 +5,14 @@ Only what is here is listed by ApiVersions, so that clients ask for nothing else
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Protocol, TypeVar
 
 from millrace.broker.guard.callers import GuardedCaller
 from millrace.broker.guard.credentials import Credential
 from millrace.core.records.header import Buffer
+from millrace.runtime.clock import monotonic_now
 
 _T = TypeVar("_T")
 
@@ -121,6 +122,7 @@ class Request:
         message: kafka-python's message; where it is served `raw`, the body's bytes.
         caller: who asks.
         connection: what the connection remembers.
+        arrived_ms: when it came; those before it may have been handled since.
     """
 
     key: int
@@ -129,6 +131,7 @@ class Request:
     message: Any
     caller: GuardedCaller
     connection: KafkaConnectionState
+    arrived_ms: int = field(default_factory=monotonic_now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from millrace.broker.kafka.requests import ApiKey, Encoded, Later, Request, Serv
 from millrace.broker.kafka.wire.errors import Code
 from millrace.core.errors import NotLeaderError
 from millrace.core.kafka_config import KafkaConfig
+from millrace.runtime.clock import monotonic_now
 from millrace.runtime.transport.served_connections import TOO_MANY_OF_HOST
 
 
@@ -114,6 +115,21 @@ async def test_the_next_request_begins_when_the_one_before_is_answered() -> None
         await until(lambda: len(slow.begun) == 2)
         slow.answers[1].set_result(ProduceResponse(version=7, responses=[]))
         assert [(await client.answer())[0] for _ in range(2)] == [1, 2]
+
+
+async def test_a_request_came_when_it_was_read_and_not_when_it_begins() -> None:
+    async def note(request: Request) -> Any:
+        waited_ms.append(monotonic_now() - request.arrived_ms)
+        await asyncio.sleep(0.1)
+        return await answer(request)
+
+    waited_ms: list[int] = []
+    async with serving_kafka({ApiKey.METADATA: Served(range(14), note)}) as the:
+        client = await the.connect()
+        client.writer.write(request_frame(ApiKey.METADATA, 4) * 2)
+        for _ in range(2):
+            await client.frame()
+    assert waited_ms[1] >= 99
 
 
 async def test_a_request_without_an_answer_does_not_hold_up_the_next_one() -> None:

@@ -13,7 +13,7 @@ from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from tests.fakes.authority import FakeAuthority
 from tests.fakes.call_context import CALLER
 from tests.fakes.kafka_batches import Record, batch_of
-from tests.fakes.quotas import follow, limit
+from tests.fakes.quotas import follow, limit, owe
 from tests.fakes.stamped_batches import TOPIC_PARTITION
 from tests.fakes.two_replicas import HERE
 from tests.fakes.until import until
@@ -34,6 +34,7 @@ from millrace.core.guard.identity import Identity
 from millrace.core.guard.rules import parse_rules
 from millrace.core.ids import BrokerId, ProducerId
 from millrace.core.metadata.broker_levels import KAFKA_BATCHES
+from millrace.core.quotas.quota import QuotaKind
 from millrace.core.records import kafka_batch
 from millrace.core.topics import TopicName
 from millrace.runtime.clock import monotonic_now
@@ -82,7 +83,9 @@ class Producing:
     def brokers(self) -> list[Any]:
         return [SimpleNamespace(name="broker-0", level=self.level)]
 
-    async def send(self, batch: bytes = BATCH, topic: str = "t", **more: Any) -> Later | None:
+    async def send(
+        self, batch: bytes = BATCH, topic: str = "t", *, arrived_ms: int = -1, **more: Any
+    ) -> Later | None:
         """Send a batch; return the answer to come."""
         kind: Any = ProduceRequest.TopicProduceData
         partition = kind.PartitionProduceData(index=0, records=batch)
@@ -93,7 +96,15 @@ class Producing:
         body = memoryview(bytes(message.encode(version=self.version)))
         (served,) = self.requests.served().values()
         found: Later | None = await served.handler(
-            Request(ApiKey.PRODUCE, self.version, "", body, self.caller, self.connection)
+            Request(
+                ApiKey.PRODUCE,
+                self.version,
+                "",
+                body,
+                self.caller,
+                self.connection,
+                monotonic_now() if arrived_ms < 0 else arrived_ms,
+            )
         )
         return found
 
@@ -199,6 +210,60 @@ async def test_who_exceeds_a_quota_is_told_so_and_not_served_until_it_may_go_on(
         assert not sending.done()
         follow(one.the.quotas)
         await asyncio.wait_for(sending, 10)
+
+
+@pytest.mark.parametrize(("acks", "timeout_ms"), [(1, 200), (-1, 30_000)])
+async def test_a_request_that_would_wait_for_long_is_answered_as_not_appended(
+    acks: int, timeout_ms: int
+) -> None:
+    """Its client would give it up, and send it again: it would be there twice."""
+    async with producing() as one:
+        follow(one.the.quotas, limit(produce=1000))
+        owe(one.the.quotas, QuotaKind.PRODUCE, CALLER, 60_000)
+        begun = monotonic_now()
+        code, _, delay_ms = await one.produce(acks=acks, timeout_ms=timeout_ms)
+        assert monotonic_now() - begun < min(timeout_ms, 1000) + 1000
+        assert code == Code.NOT_ENOUGH_REPLICAS
+        assert delay_ms > 50_000
+        later = await one.send(arrived_ms=monotonic_now() - 1000)
+        assert later is not None
+        assert later.response.done(), "it has waited for the one before"
+        assert one.the.partition.log.log_end_offset == 0
+        assert memory_of(one) == 0
+        follow(one.the.quotas)
+        assert (await one.produce(acks=1))[:2] == (0, 0)
+
+
+async def test_a_batch_behind_one_that_waited_in_vain_does_not_begin_in_its_place() -> None:
+    first, second = (
+        batch_of([Record()], producer_id=9, producer_epoch=0, base_sequence=number)
+        for number in range(2)
+    )
+    async with producing() as one:
+        follow(one.the.quotas, limit(produce=1000))
+        owe(one.the.quotas, QuotaKind.PRODUCE, CALLER, 60_000)
+        assert (await one.produce(first, timeout_ms=0))[0] == Code.NOT_ENOUGH_REPLICAS
+        follow(one.the.quotas)
+        assert (await one.produce(second))[0] == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert (await one.produce(first))[:2] == (0, 0)
+        assert (await one.produce(second))[:2] == (0, 1)
+
+
+async def test_what_waits_for_a_quota_when_its_connection_is_lost_is_dropped() -> None:
+    async with producing() as one:
+        follow(one.the.quotas, limit(produce=1000))
+        owe(one.the.quotas, QuotaKind.PRODUCE, CALLER, 60_000)
+        sending = asyncio.create_task(one.send())
+        unanswered = Producing(one.the)
+        waiting = asyncio.create_task(unanswered.send(acks=0))
+        await asyncio.sleep(0)
+        one.connection.draining.set()
+        unanswered.connection.draining.set()
+        assert (await one.result(await sending))[0] == Code.NOT_ENOUGH_REPLICAS
+        assert not waiting.done()
+        follow(one.the.quotas)
+        await waiting
+        await until(lambda: one.the.partition.log.log_end_offset == 1)
 
 
 async def test_brokers_of_an_earlier_release_do_not_get_batches_that_they_do_not_know() -> None:

@@ -6,9 +6,13 @@ with the checking thread, else on that thread (K8); then they are appended as th
 (`rpc/appends`), and the next request of the connection begins meanwhile. Requests of one connection
 get their offsets in the order in which they came, and are answered in it.
 
-A client that exceeds a quota is answered at once, and told how long to wait; its connection is not
-read on meanwhile (KIP-219). With `acks=0` nothing is answered, and a refusal ends the connection,
-as that is all that such a client can be told.
+A client that exceeds a quota is answered at once, and told how long to wait (KIP-219). A request
+that comes before that, also by another connection, waits for a second at the most. Then it is
+refused, and told the rest of the delay: its client has not given it up yet, and sends it again. If
+it waited for longer, the client would send it again meanwhile, and it would be appended twice.
+
+With `acks=0` a request waits until nothing is owed. Nothing is answered, and a refusal ends the
+connection, as that is all that such a client can be told.
 
 Batches are stored in format 2, which brokers of earlier releases do not know: while one of them is
 registered, batches are refused (K4). Transactions of Kafka's clients have its first protocol (T14).
@@ -17,6 +21,7 @@ registered, batches are refused (K4). Transactions of Kafka's clients have its f
 import asyncio
 import logging
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from struct import Struct
@@ -60,6 +65,7 @@ from millrace.core.errors import (
     AbortedError,
     AccessDeniedError,
     Appended,
+    BrokerBusyError,
     FencedError,
     InvalidRecordError,
     InvalidTopicError,
@@ -85,7 +91,9 @@ from millrace.core.records.header import KAFKA_HEADER_BYTES
 from millrace.core.records.markers import NOT_BUMPING
 from millrace.core.replica.replication.appends import Waiter
 from millrace.runtime import host
+from millrace.runtime.clock import monotonic_now
 from millrace.runtime.mailbox import Worker, at_once
+from millrace.runtime.streams import run_until_first
 
 _log = logging.getLogger(__name__)
 
@@ -99,6 +107,8 @@ _PRODUCER_AT: Final = 43
 _ATTRIBUTES_AT: Final = 22
 _CODEC_MASK: Final = 0x07
 _ACKS: Final = (-1, 0, 1)
+_DELAY_MS_MAX: Final = 1000
+"""Longest delay of a request by a quota, where its client awaits an answer; the rest is told."""
 
 
 @dataclass(slots=True)
@@ -136,6 +146,7 @@ class _Produced:
     parts: list[_Part]
     response: "asyncio.Future[Encoded | None]"
     size: int
+    arrived_ms: int
 
 
 class ProduceRequests:
@@ -171,6 +182,7 @@ class ProduceRequests:
             [self._part(asked, request.caller) for asked in body.partitions],
             asyncio.get_running_loop().create_future(),
             len(request.message),
+            request.arrived_ms,
         )
         await producer.take(produced, begun)
         return Later(produced.response) if body.acks else None
@@ -264,22 +276,23 @@ class _Connection:
 
     async def take(self, produced: _Produced, begun: float) -> None:
         """Take a request: its bytes count here, and it is checked in its turn."""
-        service, throttle, size = self._service, self._throttle, produced.size
+        service, size = self._service, produced.size
+        if produced.body.acks:
+            for part in produced.parts:
+                if part.producer is not None:
+                    part.standing = self._succession.begin(part.place, *part.producer[:3])
         # Some of Kafka's clients never try again, and without acknowledgements none could.
         await self._appends.learn(
             part.topic_partition.topic_id
             for part in produced.parts
             if part.topic_partition is not None
         )
-        if throttle.delay_ms():
-            await throttle.wait()
-        throttle.charge(size)
+        if self._throttle.delay_ms() and not await self._has_paid(produced):
+            self._refuse_unpaid(produced)
+            return
+        self._throttle.charge(size)
         if not service.memory.try_take(size, self._memory):
             await service.memory.take(size, self._memory)
-        if produced.body.acks:
-            for part in produced.parts:
-                if part.producer is not None:
-                    part.standing = self._succession.begin(part.place, *part.producer[:3])
         self._in_check += 1
         done = partial(self._on_checked, produced, begun)
         if self._in_check > 1 or not _is_short(produced):
@@ -291,6 +304,29 @@ class _Connection:
             done(None, error)
         else:
             done(result, None)
+
+    async def _has_paid(self, produced: _Produced) -> bool:
+        """Wait for what the client owes; return False if its request cannot wait for so long."""
+        throttle, body, draining = self._throttle, produced.body, self._connection.draining
+        if not body.acks:
+            await throttle.wait()
+            return True
+        wait_ms = min(max(body.timeout_ms, 0), _DELAY_MS_MAX)
+        left_ms = produced.arrived_ms + wait_ms - monotonic_now()
+        if left_ms > 0 and not draining.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_ms / 1000):
+                    await run_until_first(throttle.wait(), draining.wait())
+        return not throttle.delay_ms()
+
+    def _refuse_unpaid(self, produced: _Produced) -> None:
+        """Have a client send a request again; what counts it are the delays of its quota."""
+        error = BrokerBusyError(
+            "the client exceeds its quota, and owes more than the request can wait for: nothing "
+            "was appended, send it again after the delay",
+            appended=Appended.NO,
+        )
+        self._send(produced, [error for part in produced.parts if part.refused is None], ())
 
     # --- Checking, on a thread ---------------------------------------------------------------
 
