@@ -432,7 +432,8 @@ async def test_a_name_that_no_topic_can_have_is_unknown_and_not_kept() -> None:
     assert codes(answer) == {0: 0, 5: Code.UNKNOWN_TOPIC_OR_PARTITION}
     fetches = consumer.connection.of(_Kept).fetches
     assert fetches is not None
-    (session,) = fetches._sessions
+    session = fetches._session.current
+    assert session is not None
     assert [asked.topic for asked in session.asked.by_handle.values()] == ["topic"]
 
 
@@ -661,6 +662,18 @@ async def test_a_session_ends_with_its_connection_and_when_its_reader_begins_ano
     consumer.close()
     assert broker.budget.used == 0
     assert not partition.is_followed
+
+
+async def test_a_connection_that_opens_many_sessions_has_one() -> None:
+    partition = advanced(1)
+    broker = Broker(partition)
+    consumer = Consumer(broker)
+    opened = [(await consumer.fetch({0: 0}, session=(0, 0))).session_id for _ in range(8)]
+    assert broker.budget.used == 100
+    assert len(partition._readers) == 1
+    answer = await consumer.fetch(session=(opened[0], 1))
+    assert answer.error_code == Code.FETCH_SESSION_ID_NOT_FOUND
+    assert (await consumer.fetch(session=(opened[-1], 1))).error_code == 0
 
 
 async def test_a_partition_that_was_closed_and_opened_again_is_heard_of() -> None:

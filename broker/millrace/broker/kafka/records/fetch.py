@@ -1,7 +1,7 @@
 """Kafka's Fetch: consumers ask again and again, in a session or without one (KIP-227).
 
 Each request waits for records (`fetch_turn`). What the requests of a connection share is here: its
-sessions, which end with it, what its client may read, and what it owes. A client that exceeds a
+session, which ends with it, what its client may read, and what it owes. A client that exceeds a
 quota gets its answer, which says for how long the next one will be delayed (KIP-219).
 
 Source: Kafka's `KafkaApis.handleFetchRequest`; KIP-74, 227, 320, 392, 516.
@@ -46,9 +46,8 @@ from millrace.core.ids import BrokerId
 from millrace.core.quotas.quota import QuotaKind
 from millrace.core.replica.fetch.asked import (
     FIRST_EPOCH,
-    NO_SESSION,
     AskedPartitions,
-    ConnectionSessions,
+    ConnectionSession,
     Session,
     SessionBudget,
     SessionProblem,
@@ -207,8 +206,8 @@ class ConnectionFetches:
         self._service = service
         self._connection = request.connection
         self._client = service.client(request.caller)
-        self._sessions = ConnectionSessions(service.budget)
-        self._followings: dict[int, Following] = {}
+        self._session = ConnectionSession(service.budget)
+        self._followed: Following | None = None  # By the session.
         self._waiting: Following | None = None
         self._large = LargeAnswer(service.parts.large_answers)
         self._requests = 0
@@ -220,8 +219,7 @@ class ConnectionFetches:
         """The connection is closed."""
         self._is_closed = True
         self._end_of_waits.cancel()
-        for session in self._sessions:
-            self._end(session.session_id)
+        self._end()
         self._client.throttle.close()
         self.on_sent()
 
@@ -264,7 +262,7 @@ class ConnectionFetches:
             self._client = self._service.client(caller)
         by_id = version >= TOPIC_IDS_SINCE
         if request.session_epoch > FIRST_EPOCH:
-            session = self._sessions.next(request.session_id, request.session_epoch, by_id=by_id)
+            session = self._session.next(request.session_id, request.session_epoch, by_id=by_id)
             if isinstance(session, SessionProblem):
                 return FetchAnswer(error_code=Code[session.value])
             session.is_busy = True
@@ -272,7 +270,10 @@ class ConnectionFetches:
                 return await self._answer_in(session, request, version)
             finally:
                 session.is_busy = False
-        self._end(request.session_id)
+        current = self._session.current
+        begins = request.session_epoch == FIRST_EPOCH
+        if current is not None and (begins or current.session_id == request.session_id):
+            self._end()
         following = Following(
             AskedPartitions(self._service.parts.limits.fetch_session_partitions_max)
         )
@@ -282,11 +283,10 @@ class ConnectionFetches:
             following.asked.begin_with(self._requests)
             self._requests += 1
             answer = await self._serve(following, request, version, tells_all=True)
-            wants_session = version >= SESSIONS_SINCE and request.session_epoch == FIRST_EPOCH
-            if wants_session and answer.partitions and not self._is_closed:
-                opened = self._sessions.open(following.asked, by_id=by_id)
+            if begins and answer.partitions and not self._is_closed:
+                opened = self._session.open(following.asked, by_id=by_id)
             if opened is not None:
-                self._followings[opened.session_id] = following
+                self._followed = following
                 answer.session_id = opened.session_id
             return answer
         finally:
@@ -297,7 +297,8 @@ class ConnectionFetches:
         self, session: Session, request: FetchRequest, version: int
     ) -> FetchAnswer:
         """Answer a request of a session."""
-        following = self._followings[session.session_id]
+        following = self._followed
+        assert following is not None
         for topic, partition in request.forgotten:
             handle = following.asked.forget(topic, partition)
             if handle is not None:
@@ -305,23 +306,25 @@ class ConnectionFetches:
         try:
             await self._take(following, request)
         except MillraceError:
-            self._end(session.session_id)
+            self._end()
             raise
         if not following.asked:
-            self._end(session.session_id)
+            self._end()
             return FetchAnswer()
-        if not self._sessions.count(session):
+        if not self._session.count(session):
             # There is no room for more: the reader names everything, and gets no other session.
-            self._end(session.session_id)
+            self._end()
             return FetchAnswer(error_code=Code.FETCH_SESSION_ID_NOT_FOUND)
         answer = await self._serve(following, request, version, tells_all=False)
         answer.session_id = session.session_id
         return answer
 
-    def _end(self, session_id: int) -> None:
-        """Forget a session, if there is one."""
-        if session_id != NO_SESSION and self._sessions.end(session_id) is not None:
-            self._followings.pop(session_id).close()
+    def _end(self) -> None:
+        """Forget the session, if there is one."""
+        self._session.end()
+        if self._followed is not None:
+            self._followed.close()
+            self._followed = None
 
     async def _take(self, following: Following, request: FetchRequest) -> None:
         """Take up what a request names; find out what its caller may read, where that takes time.

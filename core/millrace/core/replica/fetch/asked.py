@@ -10,10 +10,11 @@ once. So a request in a session costs no look at partitions where nothing happen
 goes to the end of the queue. An answer does not move a position: the next request does, as the
 answer may be lost. So a partition that has more leaves the queue only when it is read to its end.
 
-`ConnectionSessions` are the sessions of one connection. They end with it: Kafka's clients begin a
-new one on a new connection. All sessions of a listener share a `SessionBudget`. Where it is used
-up, or is needed by a connection that has none, a reader gets no session, and names everything each
-time.
+A connection has one session at a time (`ConnectionSession`). It ends with the connection, or when
+the reader begins another one: Kafka's clients have one for each broker that they read from, on the
+one connection by which they do. All sessions of a listener share a `SessionBudget`. A reader for
+whose session there is no room has none, and names everything each time. As a session has a bound of
+its own, one connection takes a small part of the budget.
 
 Pure. Source: KIP-227; Kafka's `FetchSession`, `FetchSessionCache`.
 """
@@ -34,8 +35,6 @@ FIRST_EPOCH: Final = 0
 LAST_EPOCH: Final = -1
 """As a session's epoch: the request names everything, and wants no session."""
 _EPOCH_MAX: Final = 2**31 - 1
-_SESSIONS_MAX: Final = 8
-"""Sessions of one connection: clients have one."""
 _PARTITIONS_MIN: Final = 100
 """What a session with fewer partitions counts as in the budget."""
 _NO_TOPIC: Final = TopicId(bytes(16))
@@ -250,36 +249,38 @@ class SessionBudget:
         session.counted = 0
 
 
-class ConnectionSessions:
-    """The sessions of one connection.
+class ConnectionSession:
+    """The session of one connection.
 
     Args:
-        budget: of the broker.
+        budget: of the listener.
+
+    Attributes:
+        current: the session; None: there is none.
     """
 
-    __slots__ = ("_budget", "_sessions")
+    __slots__ = ("_budget", "current")
 
     def __init__(self, budget: SessionBudget) -> None:
         self._budget = budget
-        self._sessions: dict[int, Session] = {}
-
-    def __iter__(self) -> Iterator[Session]:
-        return iter(list(self._sessions.values()))
+        self.current: Session | None = None
 
     def open(self, asked: AskedPartitions, *, by_id: bool) -> Session | None:
-        """Begin a session with what a request asks for; None: there is no room for it."""
-        if len(self._sessions) >= _SESSIONS_MAX:
-            return None
+        """Begin a session with what a request asks for; None: there is no room for it.
+
+        An earlier one ends.
+        """
+        self.end()
         session = Session(self._budget.next_id(), asked, by_id)
         if not self._budget.count(session):
             return None
-        self._sessions[session.session_id] = session
+        self.current = session
         return session
 
     def next(self, session_id: int, epoch: int, *, by_id: bool) -> Session | SessionProblem:
         """Return the session of a request that names only changes, and take the request's epoch."""
-        session = self._sessions.get(session_id)
-        if session is None:
+        session = self.current
+        if session is None or session.session_id != session_id:
             return SessionProblem.ID_NOT_FOUND
         if session.epoch != epoch or session.is_busy:
             return SessionProblem.INVALID_EPOCH
@@ -292,12 +293,11 @@ class ConnectionSessions:
         """Count what a session holds by now; return whether there is room for it."""
         return self._budget.count(session)
 
-    def end(self, session_id: int) -> Session | None:
-        """Forget a session; return it if it was there."""
-        session = self._sessions.pop(session_id, None)
-        if session is not None:
-            self._budget.release(session)
-        return session
+    def end(self) -> None:
+        """Forget the session, if there is one."""
+        if self.current is not None:
+            self._budget.release(self.current)
+            self.current = None
 
 
 def _session_ids() -> Iterator[int]:

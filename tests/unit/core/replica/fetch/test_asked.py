@@ -7,7 +7,7 @@ from millrace.core.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from millrace.core.replica.fetch.asked import (
     AskedPartitions,
     AskedTopic,
-    ConnectionSessions,
+    ConnectionSession,
     Session,
     SessionBudget,
     SessionProblem,
@@ -157,89 +157,90 @@ def test_a_reader_asks_for_so_many_partitions_and_no_more() -> None:
 # --- Sessions --------------------------------------------------------------------------------
 
 
-def opened(sessions: ConnectionSessions, *partitions: int) -> Session:
-    session = sessions.open(asked_for(*partitions or (1,)), by_id=False)
+def opened(connection: ConnectionSession, *partitions: int) -> Session:
+    session = connection.open(asked_for(*partitions or (1,)), by_id=False)
     assert session is not None
     return session
 
 
 def test_each_request_of_a_session_has_the_next_epoch() -> None:
-    sessions = ConnectionSessions(SessionBudget(1000))
-    session = opened(sessions)
+    connection = ConnectionSession(SessionBudget(1000))
+    session = opened(connection)
     for epoch in (1, 2, 3):
-        assert sessions.next(session.session_id, epoch, by_id=False) is session
+        assert connection.next(session.session_id, epoch, by_id=False) is session
     for epoch in (1, 3, 5):
-        found = sessions.next(session.session_id, epoch, by_id=False)
+        found = connection.next(session.session_id, epoch, by_id=False)
         assert found is SessionProblem.INVALID_EPOCH
 
 
 def test_after_the_largest_epoch_comes_the_first() -> None:
-    sessions = ConnectionSessions(SessionBudget(1000))
-    session = opened(sessions)
+    connection = ConnectionSession(SessionBudget(1000))
+    session = opened(connection)
     session.epoch = 2**31 - 1
-    assert sessions.next(session.session_id, 2**31 - 1, by_id=False) is session
-    assert sessions.next(session.session_id, 1, by_id=False) is session
+    assert connection.next(session.session_id, 2**31 - 1, by_id=False) is session
+    assert connection.next(session.session_id, 1, by_id=False) is session
 
 
 def test_a_session_answers_one_request_at_a_time() -> None:
-    sessions = ConnectionSessions(SessionBudget(1000))
-    session = opened(sessions)
+    connection = ConnectionSession(SessionBudget(1000))
+    session = opened(connection)
     session.is_busy = True
-    assert sessions.next(session.session_id, 1, by_id=False) is SessionProblem.INVALID_EPOCH
+    assert connection.next(session.session_id, 1, by_id=False) is SessionProblem.INVALID_EPOCH
 
 
 def test_a_session_names_topics_in_one_way() -> None:
-    sessions = ConnectionSessions(SessionBudget(1000))
-    session = opened(sessions)
-    assert sessions.next(session.session_id, 1, by_id=True) is SessionProblem.TOPIC_ID_ERROR
+    connection = ConnectionSession(SessionBudget(1000))
+    session = opened(connection)
+    assert connection.next(session.session_id, 1, by_id=True) is SessionProblem.TOPIC_ID_ERROR
 
 
 def test_a_session_that_has_ended_is_unknown_and_so_is_that_of_another_connection() -> None:
     budget = SessionBudget(1000)
-    mine, others = ConnectionSessions(budget), ConnectionSessions(budget)
+    mine, others = ConnectionSession(budget), ConnectionSession(budget)
     session = opened(mine)
     assert others.next(session.session_id, 1, by_id=False) is SessionProblem.ID_NOT_FOUND
-    assert mine.end(session.session_id) is session
-    assert mine.end(session.session_id) is None
+    mine.end()
+    mine.end()
     assert mine.next(session.session_id, 1, by_id=False) is SessionProblem.ID_NOT_FOUND
 
 
 def test_sessions_of_all_connections_have_different_ids() -> None:
     budget = SessionBudget(10_000)
-    ids = {opened(ConnectionSessions(budget)).session_id for _ in range(20)}
+    ids = {opened(ConnectionSession(budget)).session_id for _ in range(20)}
     assert len(ids) == 20
     assert 0 not in ids
 
 
 def test_all_sessions_together_have_a_bound() -> None:
     budget = SessionBudget(250)
-    first, second, third = (ConnectionSessions(budget) for _ in range(3))
+    first, second, third = (ConnectionSession(budget) for _ in range(3))
     opened(first)
-    session = opened(second)
+    opened(second)
     assert third.open(asked_for(1), by_id=False) is None  # Each counts as 100 at the least.
-    second.end(session.session_id)
+    second.end()
     assert budget.used == 100
     opened(third)
 
 
 def test_a_session_that_grows_beyond_the_bound_has_no_room() -> None:
     budget = SessionBudget(150)
-    sessions = ConnectionSessions(budget)
-    session = opened(sessions)
+    connection = ConnectionSession(budget)
+    session = opened(connection)
     session.asked.partitions_max = 1000
     for partition in range(151):
         session.asked.want(wanted(partition))
-    assert not sessions.count(session)
+    assert not connection.count(session)
     session.asked.forget("t", 0)
-    assert sessions.count(session)
+    assert connection.count(session)
     assert budget.used == 150
-    sessions.end(session.session_id)
+    connection.end()
     assert budget.used == 0
 
 
-def test_one_connection_has_few_sessions() -> None:
-    sessions = ConnectionSessions(SessionBudget(1_000_000))
-    for _ in range(8):
-        opened(sessions)
-    assert sessions.open(asked_for(1), by_id=False) is None
-    assert len(list(sessions)) == 8
+def test_one_connection_has_one_session_and_the_last_one_counts() -> None:
+    budget = SessionBudget(1000)
+    connection = ConnectionSession(budget)
+    first, *_, last = (opened(connection) for _ in range(8))
+    assert budget.used == 100
+    assert connection.next(first.session_id, 1, by_id=False) is SessionProblem.ID_NOT_FOUND
+    assert connection.next(last.session_id, 1, by_id=False) is last
