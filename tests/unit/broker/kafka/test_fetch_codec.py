@@ -136,6 +136,16 @@ def test_no_count_makes_more_than_its_bytes_hold(version: int) -> None:
         assert len(request.wanted) <= 4
 
 
+def test_a_struct_has_few_tagged_fields() -> None:
+    whole = request_of(12)
+    assert whole[-1] == 0  # It has none at its end.
+    field = b"\x05\x00"
+    few = whole[:-1] + varint(16) + field * 16
+    assert decode(memoryview(few), 12, 100) == decode(memoryview(whole), 12, 100)
+    with pytest.raises(MalformedRequestError, match="tagged"):
+        decode(memoryview(whole[:-1] + varint(17) + field * 17), 12, 100)
+
+
 def test_a_partition_gets_a_byte_at_the_least() -> None:
     message = KafkaRequest(max_wait_ms=-5, min_bytes=0, max_bytes=0, topics=[])
     message.topics = [_Topic(topic="t", partitions=[_Partition(partition_max_bytes=-3)])]

@@ -42,6 +42,8 @@ _FLEXIBLE_SINCE: Final = 12
 _REPLICA_STATE_SINCE: Final = 15
 _ENDPOINTS_SINCE: Final = 16
 
+_TAGS_MAX: Final = 16
+"""Tagged fields of a struct: each is passed on the loop. In these versions Kafka has one."""
 _REPLICA_STATE_TAG: Final = 1
 _DIVERGING_TAG: Final = 0
 _LEADER_TAG: Final = 1
@@ -288,7 +290,12 @@ class _Reader:
         """Pass tagged fields, if the version has them; return the one that is wanted."""
         found = None
         if self._is_flexible:
-            for _ in range(self._varint()):
+            count = self._varint()
+            if count > _TAGS_MAX:
+                raise MalformedRequestError(
+                    f"a struct of the fetch request has more than {_TAGS_MAX} tagged fields"
+                )
+            for _ in range(count):
                 tag = self._varint()
                 content = self._take(self._varint())
                 if tag == wanted:
