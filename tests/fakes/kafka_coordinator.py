@@ -8,6 +8,7 @@ from tests.fakes.positions_stage import Stage
 from tests.fakes.stamped_batches import TOPIC_PARTITION
 
 from millrace.broker.coordinator.staged_commits import StagedCommits
+from millrace.broker.guard.callers import GuardedCaller
 from millrace.broker.kafka.coordinators.classic_groups import GroupRequests
 from millrace.broker.kafka.coordinators.group_administration import GroupAdministrationRequests
 from millrace.broker.kafka.coordinators.positions import PositionRequests
@@ -95,11 +96,13 @@ class KafkaCoordinator:
             module._names.partitions = places
             self._served.update(module.served())
 
-    async def ask(self, key: ApiKey, version: int, message: Any) -> Any:
+    async def ask(
+        self, key: ApiKey, version: int, message: Any, caller: GuardedCaller = CALLER
+    ) -> Any:
         """Return the answer to a request; both as they come over the wire."""
         served = self._served[key]
         assert version in served.versions
         asked = type(message).decode(message.encode(version=version), version=version)
         connection = KafkaConnectionState(CALLER.address)
-        found = await served.handler(Request(key, version, "me", asked, CALLER, connection))
+        found = await served.handler(Request(key, version, "me", asked, caller, connection))
         return type(found).decode(found.encode(version=version), version=version)

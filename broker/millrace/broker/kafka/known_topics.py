@@ -6,7 +6,7 @@ from millrace.broker.guard.callers import GuardedCaller
 from millrace.broker.kafka.names import Names
 from millrace.broker.kafka.wire.errors import Code, code_of
 from millrace.broker.rpc.resources import topic_resource
-from millrace.core.errors import InvalidTopicError
+from millrace.core.errors import AccessUndecidedError, InvalidTopicError
 from millrace.core.guard.access import Operation, Resource, ResourceKind
 from millrace.core.ids import TopicId
 from millrace.core.metadata.image import MetadataImage
@@ -54,7 +54,12 @@ class KnownTopics:
         return None if topic is None else topic_resource(topic.name)
 
     async def found(
-        self, called: Iterable[str | TopicId], operation: Operation, caller: GuardedCaller
+        self,
+        called: Iterable[str | TopicId],
+        operation: Operation,
+        caller: GuardedCaller,
+        *,
+        undecided: int = Code.REQUEST_TIMED_OUT,
     ) -> dict[str | TopicId, Topic | int]:
         """Return each topic that a request names, or the code of its error.
 
@@ -64,6 +69,7 @@ class KnownTopics:
             called: names and ids.
             operation: what the request does.
             caller: who asks.
+            undecided: the code where nobody knows now what the caller may do: clients try again.
         """
         answers: dict[str | TopicId, Topic | int] = {}
         resources: dict[str | TopicId, Resource] = {}
@@ -73,9 +79,12 @@ class KnownTopics:
             answers[each] = self.find(each) or unknown
             if (resource := self._named(each)) is not None:
                 resources[each] = resource
-        await caller.learn(operation, resources.values())
+        await caller.learn(operation, resources.values(), all_needed=True)
         for each, resource in resources.items():
-            if (refusal := caller.refusal(operation, resource)) is not None:
+            refusal = caller.refusal(operation, resource)
+            if isinstance(refusal, AccessUndecidedError):
+                answers[each] = undecided
+            elif refusal is not None:
                 answers[each] = code_of(refusal)
         return answers
 

@@ -9,7 +9,11 @@ from tests.fakes.call_context import CALLER
 from millrace.broker.kafka.known_topics import KnownTopics, has_partition
 from millrace.broker.kafka.names import Names
 from millrace.broker.kafka.wire.errors import Code
-from millrace.core.errors import MillraceError, TopicAuthorizationFailedError
+from millrace.core.errors import (
+    AccessUndecidedError,
+    MillraceError,
+    TopicAuthorizationFailedError,
+)
 from millrace.core.guard.access import Operation, Resource
 from millrace.core.ids import TopicId
 from millrace.core.topics import TopicName
@@ -22,22 +26,31 @@ def topic(topic_id: TopicId, namespace: str, name: str) -> Any:
     return SimpleNamespace(topic_id=topic_id, name=found, partitions=[object()] * 2)
 
 
-class Guarded:
-    """A caller who may use `orders` alone, once that is learned; the rest is as of anybody."""
+NO = TopicAuthorizationFailedError("no")
 
-    def __init__(self) -> None:
+
+class Guarded:
+    """A caller who may use `orders` alone, once that is learned; the rest is as of anybody.
+
+    Args:
+        refused: why it may not use others.
+    """
+
+    def __init__(self, refused: MillraceError = NO) -> None:
         self.learned: set[Resource] = set()
+        self._refused = refused
 
     def __getattr__(self, name: str) -> Any:
         return getattr(CALLER, name)
 
-    async def learn(self, operation: Operation, resources: Any) -> None:
+    async def learn(self, operation: Operation, resources: Any, *, all_needed: bool) -> None:
         assert operation is Operation.CONSUME
+        assert all_needed, "a request names what it needs"
         self.learned.update(resources)
 
     def refusal(self, _: Operation, resource: Resource) -> MillraceError | None:
         assert resource in self.learned
-        return None if resource.name == "orders" else TopicAuthorizationFailedError("no")
+        return None if resource.name == "orders" else self._refused
 
 
 @pytest.fixture
@@ -75,6 +88,16 @@ async def test_who_may_not_use_a_name_is_not_told_whether_there_is_such_a_topic(
     assert found["orders"] == found[HERE] == known.find("orders")
     assert found["none"] == Code.TOPIC_AUTHORIZATION_FAILED
     assert found["a/b"] == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_what_nobody_knows_now_has_the_code_at_which_the_request_is_tried_again(
+    known: KnownTopics,
+) -> None:
+    caller: Any = Guarded(AccessUndecidedError("ask again"))
+    for given, code in (({}, Code.REQUEST_TIMED_OUT), ({"undecided": 14}, 14)):
+        found = await known.found(["orders", "none"], Operation.CONSUME, caller, **given)
+        assert found["orders"] == known.find("orders")
+        assert found["none"] == code
 
 
 def test_partitions_are_numbered_from_0(known: KnownTopics) -> None:

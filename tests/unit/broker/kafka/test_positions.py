@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from kafka.protocol.consumer import OffsetDeleteRequest, OffsetFetchRequest
 from kafka.protocol.producer import TxnOffsetCommitRequest
+from tests.fakes.call_context import CALLER
 from tests.fakes.kafka_coordinator import KafkaCoordinator
 from tests.fakes.positions_stage import LIMITS, stage
 from tests.fakes.stamped_batches import TOPIC_PARTITION
@@ -15,17 +16,35 @@ from tests.fakes.topics_view import Topics
 from tests.fakes.two_replicas import THERE
 
 from millrace.broker.coordinator.coordinators import CoordinatorLimits
+from millrace.broker.guard.callers import GuardedCaller
 from millrace.broker.kafka.requests import ApiKey
 from millrace.broker.kafka.wire.errors import Code
 from millrace.core.coordinator.groups.group import JOINING, Member
 from millrace.core.coordinator.groups.membership import Heartbeat
-from millrace.core.errors import MillraceError
+from millrace.core.errors import AccessUndecidedError, MillraceError
+from millrace.core.guard.access import Operation, Resource, ResourceKind
 
 STALLED = replace(LIMITS, commit_seconds=0.01)
 FULL = replace(LIMITS, waiting_max=0)
 
 
-async def fetched_code(broker: KafkaCoordinator, version: int) -> int:
+class Undecided:
+    """A caller of whom nobody knows now whether it may see topics."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(CALLER, name)
+
+    async def learn(self, *_: object, **__: object) -> None:
+        pass
+
+    def refusal(self, _: Operation, resource: Resource) -> MillraceError | None:
+        is_topic = resource.kind is ResourceKind.TOPICS
+        return AccessUndecidedError("ask again") if is_topic else None
+
+
+async def fetched_code(
+    broker: KafkaCoordinator, version: int, caller: GuardedCaller = CALLER
+) -> int:
     """Return the code of an answer to OffsetFetch, wherever the version has it."""
     topic: Any = OffsetFetchRequest.OffsetFetchRequestTopic
     group: Any = OffsetFetchRequest.OffsetFetchRequestGroup
@@ -33,9 +52,10 @@ async def fetched_code(broker: KafkaCoordinator, version: int) -> int:
     if version >= 8:
         asked = [group(group_id="g", topics=[topics(name="topic", partition_indexes=[0])])]
         message = OffsetFetchRequest(groups=asked)
-        return int((await broker.ask(ApiKey.OFFSET_FETCH, version, message)).groups[0].error_code)
+        answer = await broker.ask(ApiKey.OFFSET_FETCH, version, message, caller)
+        return int(answer.groups[0].error_code)
     message = OffsetFetchRequest(group_id="g", topics=[topic(name="topic", partition_indexes=[0])])
-    answer = await broker.ask(ApiKey.OFFSET_FETCH, version, message)
+    answer = await broker.ask(ApiKey.OFFSET_FETCH, version, message, caller)
     return int(answer.error_code if version >= 2 else answer.topics[0].partitions[0].error_code)
 
 
@@ -51,6 +71,17 @@ async def test_a_client_that_fetches_positions_while_nothing_is_committed_tries_
         with suppress(MillraceError):
             await the.resolve(5)
         code = await fetched_code(KafkaCoordinator(the), version)
+        assert code == Code.COORDINATOR_LOAD_IN_PROGRESS
+
+
+@pytest.mark.parametrize("version", [1, 5, 8])
+async def test_a_client_whose_rights_nobody_knows_now_fetches_positions_again(version: int) -> None:
+    """At another code of a partition Java's consumers end."""
+    undecided: Any = Undecided()
+    async with stage() as the:
+        the.lead()
+        await the.loaded()
+        code = await fetched_code(KafkaCoordinator(the), version, undecided)
         assert code == Code.COORDINATOR_LOAD_IN_PROGRESS
 
 

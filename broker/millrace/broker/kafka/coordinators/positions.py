@@ -68,6 +68,8 @@ _OF_FETCH: Final[dict[int, int]] = {
 Kafka answers NOT_COORDINATOR instead, after which librdkafka never asks again (its issue 5586). At
 COORDINATOR_LOAD_IN_PROGRESS all clients try again.
 """
+_UNDECIDED: Final = Code.COORDINATOR_LOAD_IN_PROGRESS
+"""Where nobody knows now what a caller may do with a topic."""
 _TOLD_MAX: Final = 100_000
 """Positions in an answer, not counting its last group. A client asks again for the rest."""
 _NOT_THERE: Final = -1
@@ -136,7 +138,9 @@ class PositionRequests:
         """Return what is wrong with partitions of a commit, and the other positions."""
         asked = request.message.topics
         called = [_called(topic, request) for topic in asked]
-        topics = await self._parts.topics.found(called, Operation.CONSUME, request.caller)
+        topics = await self._parts.topics.found(
+            called, Operation.CONSUME, request.caller, undecided=_UNDECIDED
+        )
         codes: dict[_Partition, int] = {}
         positions: dict[TopicPartition, Position] = {}
         for each, topic in zip(called, asked, strict=True):
@@ -337,10 +341,14 @@ class PositionRequests:
             if asked is None:
                 return NO_ERROR, await self._all(positions, unstable, request)
             called = [_called(topic, request) for topic in asked]
-            topics = await self._parts.topics.found(called, Operation.DESCRIBE, request.caller)
+            topics = await self._parts.topics.found(
+                called, Operation.DESCRIBE, request.caller, undecided=_UNDECIDED
+            )
         except MillraceError as error:
             code = coordinator_code(error)
             return _OF_FETCH.get(code, code), {}
+        if _UNDECIDED in topics.values():  # Java's consumers end at it in a partition.
+            return _UNDECIDED, {}
         told: _Told = {}
         for each, topic in zip(called, asked, strict=True):
             found = topics[each]

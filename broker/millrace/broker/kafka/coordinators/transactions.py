@@ -175,7 +175,12 @@ class TransactionRequests:
         to be there.
         """
         names = (name for name, _ in asked)
-        topics = await self._parts.topics.found(names, Operation.PRODUCE, request.caller)
+        topics = await self._parts.topics.found(
+            names,
+            Operation.PRODUCE,
+            request.caller,
+            undecided=Code.COORDINATOR_LOAD_IN_PROGRESS,
+        )
         codes: dict[tuple[str, int], int] = {}
         found: dict[TopicPartition, None] = {}
         for name, number in asked:
