@@ -203,10 +203,10 @@ class _FakeAdmin:
         self._mark(broker, is_drained=False)
 
     async def unregister_broker(self, broker: BrokerId) -> None:
-        self._cluster.on_write("unregister")
         names = {known.broker_id: known.name for known in self._cluster.brokers.values()}
-        if broker not in names:
+        if broker not in names:  # To ask for it changes nothing.
             raise BrokerIdNotRegisteredError(f"there is no broker {broker}")
+        self._cluster.on_write("unregister")
         if not self._cluster.brokers[names[broker]].is_fenced:
             raise BrokerInUseError(f"broker {broker} is alive")
         del self._cluster.brokers[names[broker]]
