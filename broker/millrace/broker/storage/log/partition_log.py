@@ -70,7 +70,7 @@ class PartitionLog:
         self.flusher = LogFlusher(state, checkpoints, recovered)
         self.truncation = LogTruncation(state, self.flusher, checkpoints)
         self.writer = LogWriter(state, self.flusher, self.truncation)
-        self.retention = LogRetention(state, self.flusher, self.writer)
+        self.retention = LogRetention(state, self.flusher, self.writer, checkpoints)
         self.cleaner = LogCleaner(state)
         self.tiering = LogTiering(state, checkpoints)
         self.scanned_bytes = recovered.scanned_bytes

@@ -3,12 +3,19 @@
 Segments are deleted whole, the oldest first, and never the active one. The new log start is durable
 before a file is removed, and before anybody sees it: followers and clients rely on it (P71).
 Appends wait until names are gone, and not until the room of large files is free.
+
+On a full disk this is what makes room. So the small files that it writes may take the ballast's,
+and closed segments go before the active one is closed, which needs room (P64).
 """
 
+from functools import partial
+
+from millrace.broker.storage.file_system import is_full
 from millrace.broker.storage.log.flusher import LogFlusher
 from millrace.broker.storage.log.state import LogState
 from millrace.broker.storage.log.writer import LogWriter
 from millrace.broker.storage.log_config import UNLIMITED, LogConfig
+from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint
 from millrace.broker.storage.segment import Segment, segment_of
 from millrace.core.ids import NO_TIMESTAMP, Offset, WallMs
 
@@ -16,12 +23,19 @@ from millrace.core.ids import NO_TIMESTAMP, Offset, WallMs
 class LogRetention:
     """Moves the start of one log, and deletes the segments before it."""
 
-    __slots__ = ("_flusher", "_state", "_writer")
+    __slots__ = ("_checkpoints", "_flusher", "_state", "_writer")
 
-    def __init__(self, state: LogState, flusher: LogFlusher, writer: LogWriter) -> None:
+    def __init__(
+        self,
+        state: LogState,
+        flusher: LogFlusher,
+        writer: LogWriter,
+        checkpoints: RecoveryCheckpoint,
+    ) -> None:
         self._state = state
         self._flusher = flusher
         self._writer = writer
+        self._checkpoints = checkpoints
 
     def apply(self, now: WallMs, limit_offset: Offset) -> int:
         """Delete the oldest segments beyond the limits of time, size or number; return how many.
@@ -37,21 +51,12 @@ class LogRetention:
         with state.lock:
             state.health.check_open()
             try:
-                active = state.segments[-1]
-                if (
-                    active.size
-                    and active.next_offset <= limit_offset
-                    and is_old(active, state.config.retention_ms, now)
-                ):
-                    self._writer.roll_held(now)
-                doomed = overtaken(state.segments, state.config, now, limit_offset)
-                if doomed:
-                    # Files before the start may be left, which the disk refused to remove.
-                    kept = state.segments[doomed].base_offset
-                    self._delete_before(max(kept, state.log_start_offset))
+                deleted = self._delete_overtaken(now, limit_offset)
+                if self._close_if_old(now, limit_offset, has_deleted=deleted > 0):
+                    deleted += self._delete_overtaken(now, limit_offset)
             except OSError as error:
                 raise state.health.refusal(error, "deleting segments of") from error
-        return doomed
+        return deleted
 
     def advance_log_start(self, offset: Offset) -> None:
         """Delete all records before `offset`, durably, with the segments that end there.
@@ -71,6 +76,37 @@ class LogRetention:
                 self._delete_before(offset)
             except OSError as error:
                 raise state.health.refusal(error, "advancing the start of") from error
+
+    def _delete_overtaken(self, now: WallMs, limit_offset: Offset) -> int:
+        """Delete the closed segments beyond the limits; return how many."""
+        state = self._state
+        doomed = overtaken(state.segments, state.config, now, limit_offset)
+        if doomed:
+            # Files before the start may be left, which the disk refused to remove.
+            kept = state.segments[doomed].base_offset
+            self._delete_before(max(kept, state.log_start_offset))
+        return doomed
+
+    def _close_if_old(self, now: WallMs, limit_offset: Offset, *, has_deleted: bool) -> bool:
+        """Close the active segment if all its records may be deleted; return whether it did.
+
+        A full disk may refuse that for now if segments were deleted before: their number must
+        reach the caller, and their room is there at the next call.
+        """
+        active = self._state.segments[-1]
+        if (
+            not active.size
+            or active.next_offset > limit_offset
+            or not is_old(active, self._state.config.retention_ms, now)
+        ):
+            return False
+        try:
+            self._checkpoints.with_room(partial(self._writer.roll_held, now))
+        except OSError as error:
+            if not (has_deleted and is_full(error)):
+                raise
+            return False
+        return True
 
     def _delete_before(self, offset: Offset) -> None:
         """Advance the log start durably, then remove the files before it, the oldest first.
@@ -98,7 +134,7 @@ class LogRetention:
         with state.flush_lock:
             # That of the first segment stays: a later one need not survive a power cut.
             state.snapshots.remove_before(state.segments[0].base_offset)
-        state.epochs.truncate_from_start(offset)
+        self._checkpoints.with_room(partial(state.epochs.truncate_from_start, offset))
         state.files.fsync_directory(state.directory)
 
 
