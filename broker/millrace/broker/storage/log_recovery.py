@@ -24,14 +24,18 @@ know it are older than the log.
 A cleaned segment that was replacing others goes on to do so: see `segment_swap.py`. A segment
 counts in the one of two places that the file `tier` says: see `tier.py`.
 
+A full disk keeps no log from being opened (P64): what must be written is small, and may take the
+ballast's room.
+
 A log that was found damaged leaves a mark, too: recovery alone would not see the damage (P65). Then
 all of it is verified, and the mark is removed once all is sound, for example after a person has
 restored the files.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
@@ -39,7 +43,7 @@ from millrace.broker.storage import scan, segment, segment_swap, sparse_index
 from millrace.broker.storage.cleaner_point import read_point
 from millrace.broker.storage.epoch_checkpoint import FILE_NAME as EPOCHS
 from millrace.broker.storage.epoch_checkpoint import read_epochs, write_epochs
-from millrace.broker.storage.file_system import FileSystem, is_passing
+from millrace.broker.storage.file_system import FileSystem, is_full, is_passing
 from millrace.broker.storage.log_start import known_log_start
 from millrace.broker.storage.producer_snapshots import ProducerSnapshots
 from millrace.broker.storage.recovery_checkpoint import RecoveryPoint
@@ -99,6 +103,7 @@ class LogRecovery:
         cache: the indexes that are loaded.
         is_clean: whether the log directory was closed cleanly.
         now: the time.
+        with_room: runs a write of a small file, and once more with room if the disk is full.
         tier: where the oldest segments lie, if not in the directory.
     """
 
@@ -114,6 +119,7 @@ class LogRecovery:
         cache: IndexCache,
         is_clean: bool,
         now: WallMs,
+        with_room: Callable[[Callable[[], None]], None],
         tier: Tier | None = None,
     ) -> None:
         self._tier = tier
@@ -126,6 +132,7 @@ class LogRecovery:
         self._cache = cache
         self._is_clean = is_clean
         self._now = now
+        self._with_room = with_room
         self._mended: list[str] = []
 
     def run(self) -> RecoveredLog:
@@ -211,7 +218,9 @@ class LogRecovery:
         must_save_epochs |= epochs.truncate_from_end(active.next_offset)
         must_save_epochs |= epochs.truncate_from_start(log_start_offset)
         if must_save_epochs and epochs.entries:
-            write_epochs(self._files, self._directory, self._topic_partition, epochs)
+            self._with_room(
+                partial(write_epochs, self._files, self._directory, self._topic_partition, epochs)
+            )
         return RecoveredLog(
             segments,
             epochs,
@@ -291,7 +300,15 @@ class LogRecovery:
         if tier is not None and active.folder != self._directory:
             self._tier = tier._replace(end_offset=Offset(active.base_offset + 1))
             if self._tier != tier:
-                write_tier(self._files, self._directory, self._topic_partition, self._tier)
+                self._with_room(
+                    partial(
+                        write_tier,
+                        self._files,
+                        self._directory,
+                        self._topic_partition,
+                        self._tier,
+                    )
+                )
 
     def _begin(self, names: list[str]) -> RecoveredLog:
         snapshots = self._snapshots(names)
@@ -351,7 +368,12 @@ class LogRecovery:
                     f"{found.next_offset}, but the next segment begins at {next_base}"
                 )
         found.closed_at = self._now
-        found.index.save(found.coverage)
+        try:
+            found.index.save(found.coverage)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            # It stays in memory, and the ballast is left to files that must be written.
         return found
 
     def _open_active(self, base: Offset) -> Segment:

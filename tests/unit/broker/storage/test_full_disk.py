@@ -2,12 +2,13 @@
 
 import errno
 
+import pytest
 from tests.fakes.disk import Disk, Inode
 from tests.fakes.log_on_disk import PARTITION, LogOnDisk
 from tests.fakes.stamped_batches import stamped_batch
 
 from millrace.broker.storage.log_config import LogConfig
-from millrace.core.ids import WallMs
+from millrace.core.ids import Offset, WallMs
 
 LENGTH = stamped_batch(0, records=2).length
 CONFIG = LogConfig(segment_bytes=4 * LENGTH, index_interval_bytes=2 * LENGTH)
@@ -61,3 +62,37 @@ def test_retention_keeps_its_deletions_where_the_active_segment_cannot_be_closed
     ]
     disk.refused = ""
     assert opened.log.retention.apply(MUCH_LATER, opened.end) == 1
+
+
+@pytest.mark.parametrize("damaged", [f"{8:020d}.index", "leader-epochs"])
+def test_a_log_whose_small_files_were_lost_opens_on_a_full_disk(damaged: str) -> None:
+    opened = filled(Disk())
+    batches = opened.batches()
+    disk = opened.disk
+    disk.restart()
+    disk.write(f"{PARTITION}/{damaged}", b"")
+    full(disk)
+    again = LogOnDisk(disk, CONFIG, ballast_bytes=BALLAST_BYTES)
+    assert again.batches() == batches
+    assert again.log.leader_epochs.entries == opened.log.leader_epochs.entries
+    assert again.log.mended == (f"{PARTITION}/{damaged}",)
+
+
+def test_a_log_is_cut_on_a_full_disk() -> None:
+    opened = filled(Disk(), batches=200)
+    full(opened.disk)
+    opened.log.truncation.truncate_to(Offset(398), MUCH_LATER)
+    assert opened.end == 398
+    assert not opened.log.truncation.is_pending
+    batches = opened.batches()
+    opened.disk.restart()
+    again = LogOnDisk(opened.disk, CONFIG, ballast_bytes=BALLAST_BYTES)
+    assert again.batches() == batches
+    assert again.log.leader_epochs.entries[-1] == (198, 396)
+
+
+def test_a_log_starts_over_on_a_full_disk() -> None:
+    opened = filled(Disk())
+    full(opened.disk)
+    opened.log.truncation.start_over(Offset(100))
+    assert opened.end == opened.log.log_start_offset == 100

@@ -291,6 +291,7 @@ def open_log(
             cache=cache,
             is_clean=is_clean,
             now=now,
+            with_room=checkpoints.with_room,
             tier=tier,
         ).run()
     except OSError as error:

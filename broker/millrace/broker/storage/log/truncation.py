@@ -6,13 +6,18 @@ nothing is appended, and the directory is not closed cleanly. Witnesses of flush
 removed before the batches: a crash in between leaves a longer log, and not one that seems to have
 lost bytes.
 
+On a full disk the small files that it writes may take the ballast's room (P64).
+
 Source: KIP-101.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from millrace.broker.storage import new_beginning, scan
 from millrace.broker.storage.cleaner_point import write_point
+from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.log.flusher import LogFlusher
 from millrace.broker.storage.log.state import LogState, Tail
 from millrace.broker.storage.producer_snapshots import ProducerSnapshots
@@ -21,10 +26,12 @@ from millrace.broker.storage.replay import replay
 from millrace.broker.storage.segment import Segment, segment_of
 from millrace.broker.storage.sparse_index import Place
 from millrace.broker.storage.tier import write_tier
-from millrace.core.ids import NO_LEADER_EPOCH, Offset, WallMs
+from millrace.core.ids import NO_LEADER_EPOCH, Offset, TopicPartition, WallMs
 from millrace.core.replica.compaction.cleanable import CleanerPoint
 from millrace.core.replica.log.open_transactions import NOTHING_UNDECIDED
 from millrace.core.replica.log.producer_states import ProducerStates
+
+_T = TypeVar("_T")
 
 
 class _ToCut(NamedTuple):
@@ -131,7 +138,7 @@ class LogTruncation:
         active.file.truncate(active.size)
         if self._to_cut.was_flushed:
             active.file.fdatasync()
-        state.epochs.save()  # Last: a longer log would lack them.
+        self._checkpoints.with_room(state.epochs.save)  # Last: a longer log would lack them.
         self._lower_tier(active)
         self._to_cut = None
 
@@ -145,8 +152,17 @@ class LogTruncation:
             end_offset = Offset(active.base_offset + 1)
             if end_offset != state.tier.end_offset:
                 tier = state.tier._replace(end_offset=end_offset)
-                write_tier(state.files, state.directory, state.topic_partition, tier)
+                self._write(write_tier, tier)
                 state.tier = tier
+
+    def _write(
+        self, write: Callable[[FileSystem, str, TopicPartition, _T], None], said: _T
+    ) -> None:
+        """Write a small file of the log, with the ballast's room if there is no other."""
+        state = self._state
+        self._checkpoints.with_room(
+            partial(write, state.files, state.directory, state.topic_partition, said)
+        )
 
     def _truncate_to(self, offset: Offset, now: WallMs) -> None:
         state = self._state
@@ -178,8 +194,9 @@ class LogTruncation:
         self._to_cut = _ToCut(later, was_flushed)
         self.finish()
         if was_flushed:
-            self._flusher.save_snapshot(place.offset, states)
-            active.index.save(active.coverage)
+            with_room = self._checkpoints.with_room
+            with_room(partial(self._flusher.save_snapshot, place.offset, states))
+            with_room(partial(active.index.save, active.coverage))
             self._flusher.advance_point(place.offset)
 
     def _remove_witnesses(self, offset: Offset, later: tuple[Segment, ...]) -> None:
@@ -191,7 +208,7 @@ class LogTruncation:
         # A new object, also where it says the same: a cleaning under way must not move it.
         point = state.cleaner_point._replace(offset=min(state.cleaner_point.offset, offset))
         if point != state.cleaner_point:
-            write_point(state.files, state.directory, state.topic_partition, point)
+            self._write(write_point, point)
         state.cleaner_point = point
         self._flusher.lower_point(offset)
         state.snapshots.remove_after(offset)
@@ -214,7 +231,7 @@ class LogTruncation:
     def _begin_at(self, offset: Offset) -> None:
         state = self._state
         self._flusher.make_names_durable()
-        new_beginning.decide(state.files, state.directory, state.topic_partition, offset)
+        self._write(new_beginning.decide, offset)
         given_up = self.all_segments()
         # Appends do not wait for the other disk.
         state.tier_leftovers += [
