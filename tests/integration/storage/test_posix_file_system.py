@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from millrace.broker.storage.file_system import is_full
+from millrace.broker.storage.log_directory.ballast import Ballast
 from millrace.broker.storage.posix_file_system import PosixFileSystem
 
 
@@ -160,6 +161,21 @@ def test_ballast_takes_its_space_at_once(tmp_path: Path) -> None:
     assert 0 < files.free_space(str(tmp_path)) <= files.total_space(str(tmp_path))
 
 
+def test_a_sparse_copy_of_the_ballast_takes_its_space(tmp_path: Path) -> None:
+    path = tmp_path / "ballast"
+    path.touch()
+    os.truncate(path, 8 << 20)
+    assert path.stat().st_blocks * 512 < 1 << 20
+    files = PosixFileSystem()
+    assert Ballast(files, str(tmp_path), 8 << 20).take()
+    assert path.stat().st_blocks * 512 >= 8 << 20
+    assert Ballast(files, str(tmp_path), 1 << 20).take()
+    assert path.stat().st_size == 1 << 20
+    assert path.stat().st_blocks * 512 < 2 << 20
+    assert Ballast(files, str(tmp_path), 0).take()
+    assert not path.exists()
+
+
 def test_a_deleted_file_says_so(tmp_path: Path) -> None:
     files = PosixFileSystem()
     file = files.open(f"{tmp_path}/a", create=True, writable=True)
@@ -199,6 +215,7 @@ LIMITED = """
 import resource, signal, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 from millrace.broker.storage.file_system import is_full
+from millrace.broker.storage.log_directory.ballast import Ballast
 from millrace.broker.storage.posix_file_system import PosixFileSystem
 file = PosixFileSystem().open(sys.argv[1], create=True, writable=True)
 assert file.append([b"x" * 900]) == 900

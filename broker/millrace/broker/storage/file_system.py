@@ -131,7 +131,10 @@ class FileSystem(Protocol):
         """Return once the names in a directory survive a power cut."""
 
     def allocate(self, path: str, size: int) -> None:
-        """Make a file of `size` bytes whose space is taken from the disk now."""
+        """Take the space of a file's first `size` bytes from the disk now; make it if need be.
+
+        A shorter file is extended, and holes of a sparse one are filled.
+        """
 
     def free_space(self, path: str) -> int:
         """Return the bytes that may still be written below `path`."""

@@ -154,6 +154,17 @@ def test_appends_wait_until_the_ballast_is_taken_again() -> None:
     assert disk.size(f"{ROOT}/ballast") == 2000
 
 
+@pytest.mark.parametrize("size", [500, 0, 3000])
+def test_a_ballast_has_the_size_that_is_set_at_the_start(size: int) -> None:
+    disk = Disk()
+    open_directory(disk, ballast_bytes=2000).close(clean=True)
+    disk.capacity = sum(map(disk.size, disk.files())) + 1500
+    directory = open_directory(disk, ballast_bytes=size)
+    path = f"{ROOT}/ballast"
+    assert (disk.size(path) if disk.exists(path) else 0) == size
+    directory.ballast.check()
+
+
 def test_a_directory_without_a_ballast_takes_appends() -> None:
     disk = Disk()
     directory = open_directory(disk)

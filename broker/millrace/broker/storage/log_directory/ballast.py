@@ -3,6 +3,9 @@
 Recovery points, the other small files of a log directory, and the ends of transactions must be
 written even then. So the ballast is removed when one of them finds no room, and appends wait until
 it is taken again.
+
+A file that an earlier process left may have another size, or be sparse, as copies are: so each
+process takes its space once, whatever is there.
 """
 
 from collections.abc import Callable
@@ -28,9 +31,10 @@ class Ballast:
         self._size = size
         self._lock = files.new_mutex()
         self._is_missing = False
+        self._was_taken = False  # By this process.
 
     def take(self) -> bool:
-        """Take the space unless it is taken; return whether it is.
+        """Take the space unless it is taken, and no more; return whether it is.
 
         To be called now and then, as a full disk uses it up.
 
@@ -39,8 +43,10 @@ class Ballast:
         """
         with self._lock:
             try:
-                if self._size and not self._is_there():
-                    self._files.allocate(self._path, self._size)
+                if not self._size:
+                    self._remove()
+                elif not self._is_there():
+                    self._allocate()
             except OSError as error:
                 if not is_full(error):
                     raise refusal(error, f"taking the ballast of {self._directory}") from error
@@ -98,7 +104,20 @@ class Ballast:
                 raise refusal(error, f"giving up the ballast of {self._directory}") from error
 
     def _is_there(self) -> bool:
-        return self._files.exists(self._path) and self._files.size(self._path) >= self._size
+        return self._was_taken and self._size_now() >= self._size
+
+    def _size_now(self) -> int:
+        return self._files.size(self._path) if self._files.exists(self._path) else 0
+
+    def _allocate(self) -> None:
+        if self._size_now() > self._size:
+            file = self._files.open(self._path, writable=True)
+            try:
+                file.truncate(self._size)
+            finally:
+                file.close()
+        self._files.allocate(self._path, self._size)
+        self._was_taken = True
 
     def _remove(self) -> None:
         if self._size:
