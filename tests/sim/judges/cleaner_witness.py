@@ -63,7 +63,7 @@ class CleanerWitness:
             takewhile(
                 lambda segment: (
                     segment.next_offset <= state.last_stable_offset
-                    and now - segment.closed_at >= lags.min_lag_ms
+                    and now - segment.closing_time(now) >= lags.min_lag_ms
                 ),
                 state.segments[:-1],
             )
@@ -72,7 +72,10 @@ class CleanerWitness:
         dirty_bytes, all_bytes = (sum(segment.size for segment in some) for some in (dirty, closed))
         is_due = bool(closed) and (
             dirty_bytes > lags.min_dirty_ratio * all_bytes
-            or any(now - segment.created_at > lags.max_lag_ms for segment in dirty)
+            or any(
+                now - min(segment.created_at, segment.closing_time(now)) > lags.max_lag_ms
+                for segment in dirty
+            )
             or (
                 NO_TIMESTAMP < point.next_horizon <= now
                 and point.next_end <= min(cleaner.tombstones_end, point.offset)
@@ -97,7 +100,7 @@ class CleanerWitness:
         lag_ms = state.config.lags.min_lag_ms
         if group[-1] is state.segments[-1] or group[-1].next_offset > state.last_stable_offset:
             raise Violation(f"{what}, and {state.last_stable_offset} is stable")
-        if any(rules.now - segment.closed_at < lag_ms for segment in group):
+        if any(rules.now - segment.closing_time(rules.now) < lag_ms for segment in group):
             raise Violation(f"{what} within its lag of {lag_ms} ms")
         if len(group) > 1 and sum(segment.size for segment in group) > state.config.segment_bytes:
             raise Violation(f"{what}: a copy of {len(group)} segments is too large")

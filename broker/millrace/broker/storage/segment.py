@@ -83,6 +83,7 @@ class Segment:
     __slots__ = (
         "_known",
         "_last_indexed",
+        "_noticed_at",
         "base_offset",
         "closed_at",
         "created_at",
@@ -117,12 +118,37 @@ class Segment:
         self.largest_timestamp = NO_TIMESTAMP
         self.created_at = NO_TIMESTAMP
         self.closed_at = NO_TIMESTAMP
+        self._noticed_at = NO_TIMESTAMP  # When `closed_at` was first seen to be in the future.
         self.is_retired = False
         self.file: File = files.open(self.path, writable=True)
         self.index = SparseIndex(files, stem, topic_partition, base_offset, cache)
         self._last_indexed = 0
         # Positions of batches that will soon be read: where appends and reads ended.
         self._known: dict[Offset, int] = {}
+
+    def closing_time(self, now: WallMs) -> WallMs:
+        """Return when it was closed, for its age; at most `now`. Any thread may call.
+
+        A later stamp is of a clock that was ahead, or the clock is behind by now. The age counts
+        from when that was noticed until the clock reaches the stamp, so that neither clock lets
+        records go too early, and the one that was ahead keeps none for as long as it was.
+        """
+        if self.closed_at <= now:
+            return self.closed_at
+        self.notice_clock(now)
+        return self._noticed_at
+
+    def notice_clock(self, now: WallMs) -> None:
+        """Let the age begin to count if the stamp of the closing is in the future."""
+        if self.closed_at > now and not NO_TIMESTAMP < self._noticed_at <= now:
+            self._noticed_at = now
+
+    def has_lasted(self, segment_ms: int, now: WallMs) -> bool:
+        """Return whether its first batch is so old, or of a time that has not come yet.
+
+        The latter is of a clock that was ahead; a segment may end early.
+        """
+        return not 0 <= now - self.created_at < segment_ms
 
     @property
     def coverage(self) -> Coverage:
@@ -286,6 +312,7 @@ class Segment:
             files, directory, self.topic_partition, self.base_offset, cache, folder=folder
         )
         made.restore(self.coverage)
+        made._noticed_at = self._noticed_at
         made.index = self.index
         return made
 

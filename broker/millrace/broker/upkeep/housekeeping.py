@@ -266,6 +266,7 @@ def _retain_logs(
     outcomes: list[int | StorageError] = []
     for log, high_watermark in logs:
         log.expire_producers(idle_since)
+        log.notice_clock(now)
         try:
             outcomes.append(
                 0 if high_watermark is None else log.retention.apply(now, high_watermark)

@@ -36,9 +36,8 @@ class TierSegment(Protocol):
     def largest_timestamp(self) -> WallMs:
         """Of all its batches, negative when none has one."""
 
-    @property
-    def closed_at(self) -> WallMs:
-        """When it was closed, by the broker's clock."""
+    def closing_time(self, now: WallMs) -> WallMs:
+        """Return when it was closed, by the broker's clock; at most `now`."""
 
 
 _SegmentT = TypeVar("_SegmentT", bound=TierSegment)
@@ -89,7 +88,7 @@ def movable(
     first = at_home[0]
     rest = sum(segment.size for segment in at_home[1:])
     is_due = _is_old(first, retention.ms, now) or UNLIMITED != retention.bytes <= rest
-    return Movable(first.base_offset, first.size, first.closed_at, is_due)
+    return Movable(first.base_offset, first.size, first.closing_time(now), is_due)
 
 
 _LogT = TypeVar("_LogT")
@@ -120,5 +119,6 @@ def last_in_tier(segments: Sequence[_SegmentT], tier_end: Offset) -> _SegmentT |
 
 def _is_old(segment: TierSegment, local_ms: int, now: WallMs) -> bool:
     """Records with timestamps of the future do not keep a segment on the SSD."""
-    newest = segment.closed_at if segment.largest_timestamp < 0 else segment.largest_timestamp
-    return local_ms != UNLIMITED and now - min(newest, segment.closed_at) > local_ms
+    closed_at = segment.closing_time(now)
+    newest = closed_at if segment.largest_timestamp < 0 else segment.largest_timestamp
+    return local_ms != UNLIMITED and now - min(newest, closed_at) > local_ms

@@ -80,6 +80,9 @@ class Log:
         self.limits: list[Offset] = []
         self.expired = 0
 
+    def notice_clock(self, now: WallMs) -> None:
+        pass
+
     def expire_producers(self, seen_before: WallMs) -> int:
         self.expired += 1
         return 0

@@ -29,6 +29,9 @@ class Segment:
     def next_offset(self) -> Offset:
         return Offset(self.base_offset + 10)
 
+    def closing_time(self, now: WallMs) -> WallMs:
+        return min(self.closed_at, now)
+
 
 def segments(*newest: int) -> list[Segment]:
     """Return segments whose newest records are of these times, closed at the same, and an active

@@ -175,12 +175,20 @@ class PartitionLog:
         """Whether its files were given back."""
         return self.state.health.is_closed
 
-    # --- Writing -----------------------------------------------------------------------------
+    # --- Keeping in order --------------------------------------------------------------------
 
     def expire_producers(self, seen_before: WallMs) -> int:
         """Forget producers that were silent since; return how many (P45)."""
         with self.state.lock:
             return self.state.producer_states.expire(seen_before)
+
+    def notice_clock(self, now: WallMs) -> None:
+        """Let all segments that a clock ahead has closed age from now on; see `closing_time`.
+
+        To be called now and then, as decisions look at the oldest ones alone.
+        """
+        for found in self.state.segments:
+            found.notice_clock(now)
 
     # --- Compaction --------------------------------------------------------------------------
 
@@ -193,7 +201,7 @@ class PartitionLog:
         active = state.tail.active
         return (
             active.size > 0
-            and now - active.created_at >= state.config.segment_ms
+            and active.has_lasted(state.config.segment_ms, now)
             and active.next_offset <= state.high_watermark
         )
 

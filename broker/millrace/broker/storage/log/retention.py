@@ -90,15 +90,17 @@ class LogRetention:
     def _close_if_old(self, now: WallMs, limit_offset: Offset, *, has_deleted: bool) -> bool:
         """Close the active segment if all its records may be deleted; return whether it did.
 
+        Also if a clock was ahead when its first batch came, so that its age begins to count.
+
         A full disk may refuse that for now if segments were deleted before: their number must
         reach the caller, and their room is there at the next call.
         """
         active = self._state.segments[-1]
-        if (
-            not active.size
-            or active.next_offset > limit_offset
-            or not is_old(active, self._state.config.retention_ms, now)
-        ):
+        retention_ms = self._state.config.retention_ms
+        must_close = is_old(active, retention_ms, now) or (
+            retention_ms != UNLIMITED and active.created_at > now
+        )
+        if not active.size or active.next_offset > limit_offset or not must_close:
             return False
         try:
             self._checkpoints.with_room(partial(self._writer.roll_held, now))
@@ -170,6 +172,6 @@ def is_old(segment: Segment, retention_ms: int, now: WallMs) -> bool:
     Its time is its largest timestamp, but not later than its closing: records with timestamps in
     the future are not kept longer.
     """
-    closed_at = now if segment.closed_at == NO_TIMESTAMP else segment.closed_at
+    closed_at = now if segment.closed_at == NO_TIMESTAMP else segment.closing_time(now)
     newest = closed_at if segment.largest_timestamp < 0 else segment.largest_timestamp
     return retention_ms != UNLIMITED and now - min(newest, closed_at) > retention_ms

@@ -264,7 +264,7 @@ class LogWriter:
         return active.size > 0 and (
             active.folder != self._state.directory  # The log was cut in its tier.
             or active.size + length > config.segment_bytes
-            or now - active.created_at >= config.segment_ms
+            or active.has_lasted(config.segment_ms, now)
             or next_offset - active.base_offset > segment.SEGMENT_BYTES_MAX
         )
 

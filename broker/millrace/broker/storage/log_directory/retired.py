@@ -41,6 +41,8 @@ class RetiredLogs:
         self._delete_delay_ms = delete_delay_ms
         self._damaged_max = damaged_max
         self.damaged: list[str] = []
+        # Names in the trash with a time in the future, and when they were first seen.
+        self._first_seen: dict[str, WallMs] = {}
 
     def delete(self, topic_partitions: Collection[TopicPartition], now: WallMs) -> None:
         """Put partitions into the trash; the caller holds tombstones of their topic ids (P70).
@@ -166,20 +168,27 @@ class RetiredLogs:
     def empty_trash(self, now: WallMs) -> int:
         """Remove partitions deleted long enough ago; return how many.
 
+        Where the clock was ahead at the deletion, the delay counts from when that is noticed.
         From any thread, one at a time: to free a gigabyte takes a disk a tenth of a second.
 
         Raises:
             LogDirFailedError: the disk refused.
         """
         removed = 0
+        first_seen: dict[str, WallMs] = {}
         try:
             for name in self._files.list(self._path):
                 deleted_at = _stamp(name, DELETED)
-                if deleted_at is None or now - deleted_at < self._delete_delay_ms:
+                if deleted_at is None:
+                    continue
+                if deleted_at > now:
+                    deleted_at = first_seen[name] = min(self._first_seen.get(name, now), now)
+                if now - deleted_at < self._delete_delay_ms:
                     continue
                 removed += self._partitions.remove_files(f"{self._path}/{name}")
             if removed:
                 self._files.fsync_directory(self._path)
+            self._first_seen = first_seen
         except OSError as error:
             raise refusal(error, f"emptying the trash of {self._path}") from error
         return removed

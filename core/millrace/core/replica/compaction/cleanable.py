@@ -39,9 +39,8 @@ class CleanableSegment(Protocol):
     def created_at(self) -> WallMs:
         """When its first batch was appended, by the broker's clock."""
 
-    @property
-    def closed_at(self) -> WallMs:
-        """When it was closed, by the broker's clock."""
+    def closing_time(self, now: WallMs) -> WallMs:
+        """Return when it was closed, by the broker's clock; at most `now`."""
 
 
 _SegmentT = TypeVar("_SegmentT", bound=CleanableSegment)
@@ -119,14 +118,15 @@ def cleanable(
     first_uncleanable = segments[0].base_offset
     is_overdue = point.next_end <= tombstones_end and NO_TIMESTAMP < point.next_horizon <= now
     for segment in segments[:-1]:
-        if segment.next_offset > stable_offset or now - segment.closed_at < lags.min_lag_ms:
+        closed_at = segment.closing_time(now)
+        if segment.next_offset > stable_offset or now - closed_at < lags.min_lag_ms:
             break
         first_uncleanable = segment.next_offset
         if segment.next_offset <= first_dirty:
             clean_bytes += segment.size
             continue
         dirty_bytes += segment.size
-        is_overdue = is_overdue or now - segment.created_at > lags.max_lag_ms
+        is_overdue = is_overdue or now - min(segment.created_at, closed_at) > lags.max_lag_ms
     first_dirty = min(first_dirty, first_uncleanable)
     found = Cleanable(
         first_dirty, first_uncleanable, clean_bytes, dirty_bytes, is_overdue, is_due=False

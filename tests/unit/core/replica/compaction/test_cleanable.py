@@ -29,9 +29,8 @@ class Extent:
     def next_offset(self) -> Offset:
         return Offset(self.base_offset + 10)
 
-    @property
-    def closed_at(self) -> WallMs:
-        return WallMs(self.created_at + 10_000)
+    def closing_time(self, now: WallMs) -> WallMs:
+        return WallMs(min(self.created_at + 10_000, now))
 
 
 SEGMENTS = [Extent(Offset(10 * number), WallMs(10_000 * number)) for number in range(5)]
@@ -63,6 +62,14 @@ def test_segments_wait_for_the_lag_from_their_end_on() -> None:
     lags = CompactionLags(min_dirty_ratio=0.0, min_lag_ms=60_000)
     assert found(lags=lags, now=89_999).first_uncleanable == 20
     assert found(lags=lags, now=90_000).first_uncleanable == 30
+
+
+def test_segments_that_a_clock_ahead_has_stamped_may_be_cleaned() -> None:
+    ahead = [Extent(extent.base_offset, WallMs(10**12)) for extent in SEGMENTS]
+    found = cleanable(ahead, START, ALWAYS, Offset(50), NOW, tombstones_end=Offset(50))
+    assert found.first_uncleanable == 40
+    assert found.is_due
+    assert not found.is_overdue
 
 
 def test_a_log_is_due_once_enough_of_it_is_dirty() -> None:
