@@ -557,7 +557,8 @@ TIERS_KEPT: Final = Event(
     level=Level.WARNING,
     text="segments of partitions on another disk stay there: remove them by hand",
     meaning="These logs are gone from their SSDs, but this HDD refused to let go of its part.",
-    action="Repair the disk, then remove the folders of these partitions in `log_dir`.",
+    action="Repair the disk and restart the broker, which removes those of deleted topics. Then "
+    "remove the folders of the other partitions in `log_dir`.",
     fields=("log_dir", "partitions", "kept", "error"),
 )
 OLD_TIER_KEPT: Final = Event(

@@ -336,12 +336,18 @@ class ReplicaFiles:
                 some = replicas[at : at + _DELETED_AT_ONCE]
                 # The time since the deletion, when they could be brought back, counts already.
                 await self._delete_files(opened, some, WallMs(max(wall_now() - self.kept_ms, 0)))
-        left = {
-            directory.directory.path: directory.directory.retired.left_of(frozenset(topic_ids))
-            for directory in self.placement.working
-        }
+        left, kept = {}, set[TopicId]()
+        for directory in self.placement.directories:
+            there = directory.directory.retired.left_of(frozenset(topic_ids))
+            if directory.failure is None:
+                left[directory.directory.path] = there
+            else:
+                kept.update(topic_partition.topic_id for topic_partition in there)
         await self._retire_tiers(left, wall_now())
-        await self._confirm(topic_ids)
+        # When its disk comes back, only the metadata knows what is deleted there.
+        kept |= self.placement.kept_of(topic_ids)
+        if gone := [topic_id for topic_id in topic_ids if topic_id not in kept]:
+            await self._confirm(gone)
 
     async def _delete_files(
         self, opened: OpenDirectory, topic_partitions: Sequence[TopicPartition], since: WallMs
@@ -373,6 +379,8 @@ class ReplicaFiles:
                 retire = opened.directory.retired.retire_tiers
                 await opened.appender.call(retire, there, now, is_damaged)
             except StorageError as error:
+                if opened.failure is not None and not is_damaged:
+                    opened.tiers.update(there)  # Their topics are not confirmed as deleted.
                 events.TIERS_KEPT.log(
                     _log,
                     log_dir=opened.directory.path,

@@ -484,6 +484,65 @@ async def test_a_deletion_that_is_refused_is_tried_again_though_no_metadata_chan
         assert world.confirmed == [topic_id]
 
 
+async def test_a_deletion_is_confirmed_only_when_no_failed_directory_has_files_of_the_topic() -> (
+    None
+):
+    """Else they were unknown, and stayed for ever, when the disk comes back."""
+    world = World(directories=2)
+    kept, gone = (TopicPartition(world.create(name), 0) for name in "tu")
+    world.write(gone, at=0)
+    world.write(kept, at=1)
+    topics = [TopicRef(topic_id=each.topic_id) for each in (kept, gone)]
+
+    async with world.running():
+        await world.learn()
+        failing = world.partitions.directories[1]
+        failing.appender.fail(LogDirFailedError("it is gone"))
+        await until(lambda: failing.failure is not None)
+        world.cluster.ask_each(DeleteTopics(deleted_at=WallMs(1), topics=topics))
+        world.cluster.ask_each(PurgeTopics(topics=topics))
+        await world.learn()
+        async with world.ticking():
+            await until(lambda: world.confirmed == [gone.topic_id])
+        assert world.names(1) == [str(kept)]
+    for disk in world.disks:
+        disk.restart()
+    async with world.running():
+        await world.learn()
+        await until(lambda: kept.topic_id in world.confirmed)
+        assert not world.failures
+    (trash,) = world.names(1)
+    assert trash.endswith(".deleted")
+
+
+async def test_a_deletion_is_not_confirmed_while_a_failed_hdd_has_segments_of_the_topic() -> None:
+    world = World(media=[Media.SSD, Media.HDD])
+    world.cluster.give_media(HERE, Media.SSD, Media.HDD)
+    there = TopicPartition(world.create(media="tiered"), 0)
+    topics = [TopicRef(topic_id=there.topic_id)]
+
+    async with world.running():
+        await world.learn()
+        _, hdd = world.partitions.directories
+        partition = world.partitions.get(there)
+        await send(partition, b"x")
+        await partition.appender.call(partition.log.writer.roll, wall_now())
+        partition.log.high_watermark = partition.log.log_end_offset
+        world.disks[0].mount("/1")  # Segments move by way of the SSD's double.
+        assert [*partition.log.tiering.move_out("/1", hdd.directory.identity.directory_id)]
+        world.partitions.placement.on_tier(there, hdd)
+        hdd.appender.fail(LogDirFailedError("it is gone"))
+        await until(lambda: hdd.failure is not None)
+        world.cluster.ask_each(DeleteTopics(deleted_at=WallMs(1), topics=topics))
+        world.cluster.ask_each(PurgeTopics(topics=topics))
+        await world.learn()
+        async with world.ticking():
+            await until(lambda: world.names(0) != [str(there)])
+            await asyncio.sleep(0.1)
+        await world.learn()
+        assert world.confirmed == []
+
+
 async def test_files_of_a_replica_that_was_moved_away_go_as_soon_as_the_disk_lets_them() -> None:
     world = World(brokers=4)
     moved = TopicPartition(world.create(replicas=3), 0)

@@ -124,6 +124,12 @@ class ReplicaPlacement(Generic[_D]):
             if found:
                 yield directory, found
 
+    def kept_of(self, topic_ids: Collection[TopicId]) -> set[TopicId]:
+        """Return which of these topics have files in directories that have failed."""
+        failed = [directory for directory in self.directories if directory.failure is not None]
+        kept = {found.topic_id for at in failed for found in at.replicas | at.tiers}
+        return kept.intersection(topic_ids)
+
     def unassigned(self, image: MetadataImage) -> list[TopicPartition]:
         """Return the replicas that the metadata does not assign to this broker.
 
