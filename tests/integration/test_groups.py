@@ -5,7 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import islice
 from pathlib import Path
 
@@ -158,6 +158,49 @@ async def test_members_share_what_is_read_and_nothing_is_read_twice(
         assert set(group.read.values()) == {1}, "nobody died"
         committed = await admin.fetch_positions("g")
         assert committed == {("t", number): Position(500, 0) for number in range(PARTITIONS)}
+
+
+async def test_a_consumer_that_has_read_whole_topics_reads_what_its_group_assigns_and_no_more(
+    cluster: RunningCluster,
+) -> None:
+    max_age_ms = 500
+    read: Counter[bytes] = Counter()
+    owned: dict[int, set[tuple[str, int]]] = {0: set(), 1: set()}
+    async with with_topic(cluster) as (_, _, producer), AsyncExitStack() as stack:
+        members = [
+            await stack.enter_async_context(
+                Consumer(cluster.bootstrap, group="g", metadata_max_age_ms=max_age_ms)
+            )
+            for _ in owned
+        ]
+        await members[0].assign(["t"])
+        await members[0].subscribe([])  # It leaves nothing behind either.
+        assert (members[0].assignment(), members[0].topic_ids()) == ([], {})
+        await members[0].assign(["t"])
+        for number, member in enumerate(members):
+            await member.subscribe(
+                ["t"],
+                on_assigned=owned[number].update,
+                on_revoked=owned[number].difference_update,
+            )
+
+        async def poll() -> None:
+            for member in members:
+                read.update([record.value for record in await member.poll(50)])
+
+        async with asyncio.timeout(DEADLINE_S):
+            while any(len(places) != PARTITIONS // 2 for places in owned.values()):
+                await poll()
+            await send(producer, range(60))
+            while len(read) < 60:
+                await poll()
+        until = time.monotonic() + 4 * max_age_ms / 1000
+        while time.monotonic() < until:  # Metadata is looked up again meanwhile.
+            await poll()
+            for number, member in enumerate(members):
+                assert set(member.assignment()) == owned[number]
+        assert len(read) == 60
+        assert set(read.values()) == {1}
 
 
 async def test_strangers_cannot_commit(cluster: RunningCluster) -> None:

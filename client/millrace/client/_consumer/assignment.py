@@ -85,7 +85,7 @@ class Assignment:
         self.is_of_group = False
         """The group says what is read."""
         self._whole_topics: list[str] = []
-        """Topics that are read with all their partitions, also those that come."""
+        """Topics that are read with all their partitions, also those that come; none of a group."""
         self._pattern = ""
         """Topics of a matching name are read when they come, without a group; empty: none."""
         self._timer: asyncio.TimerHandle | None = None
@@ -208,9 +208,15 @@ class Assignment:
         there = [topic for topic in response.topics if not (topic.internal or topic.error.code)]
         return patterns.matching(pattern, [str(parse_topic_name(topic.name)) for topic in there])
 
+    def end_all(self) -> None:
+        """Read nothing, also nothing that comes later."""
+        self.end(list(self.topics))
+        self.topic_ids.clear()
+        self._whole_topics, self._pattern = [], ""
+        self._cancel_timer()
+
     def _look_for_topics_later(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._cancel_timer()
         if self._pattern and not self._is_closed:
             fetching, wait_s = self._fetching, self._config.metadata_max_age_ms / 1000
             self._timer = fetching.loop.call_later(
@@ -250,6 +256,9 @@ class Assignment:
     def close(self) -> None:
         """Look for no more topics."""
         self._is_closed = True
+        self._cancel_timer()
+
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 

@@ -320,7 +320,7 @@ class ConsumerCore:
         """Join the group, and read what it assigns; callbacks are in the order of `Callbacks`."""
         check_list(topics)
         await self.leave()
-        self.assignment.end(list(self.assignment.topics))
+        self.assignment.end_all()
         names = sorted({str(parse_topic_name(topic)) for topic in topics})
         if names or pattern:
             self.membership = Membership(
