@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -202,6 +203,68 @@ def test_a_record_that_is_interrupted_comes_again(shared_broker: RunningBroker, 
 
     asyncio.run(story())
     assert committed(shared_broker, topic) == {0: 3}
+
+
+@pytest.mark.parametrize("end", ["done", "failed", "cancelled"])
+async def test_a_record_whose_function_is_under_way_is_committed_by_nobody(
+    shared_broker: RunningBroker, topic: str, end: str
+) -> None:
+    await asyncio.to_thread(send, shared_broker, topic, b"0", b"1", b"2", b"3")
+    seen: list[int] = []
+    may_end = asyncio.Event()
+
+    async def handle(record: Record) -> None:
+        seen.append(record.offset)
+        if record.offset == 2:
+            await may_end.wait()
+            if end == "failed":
+                raise ConnectionError("the program ends")
+
+    async with Producer(shared_broker.address) as producer:
+        consumer = Consumer(shared_broker.address, group=topic)
+        await consumer.subscribe([topic])
+        task = asyncio.create_task(
+            consumer.process(handle, DeadLetters(producer, f"{topic}.dead", attempts=3))
+        )
+        await until(lambda: 2 in seen, "the third one is under way")
+        await consumer.commit()
+        assert await asyncio.to_thread(committed, shared_broker, topic) == {0: 2}
+        await consumer.close()
+        if end == "cancelled":
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled()
+        else:
+            may_end.set()
+            await task
+    assert seen == [0, 1, 2], "a closed consumer hands nothing out"
+    assert await asyncio.to_thread(committed, shared_broker, topic) == {0: 2}
+
+
+def test_a_record_whose_function_is_under_way_in_another_thread_is_not_committed_either(
+    shared_broker: RunningBroker, topic: str
+) -> None:
+    send(shared_broker, topic, b"0", b"1", b"2", b"3")
+    seen: list[int] = []
+    may_end = threading.Event()
+
+    def handle(record: Record) -> None:
+        seen.append(record.offset)
+        if record.offset == 2:
+            assert may_end.wait(30)
+            raise ConnectionError("the program ends")
+
+    with SyncProducer(shared_broker.address) as producer, ThreadPoolExecutor() as threads:
+        consumer = SyncConsumer(shared_broker.address, group=topic)
+        consumer.subscribe([topic])
+        letters = DeadLetters(producer, f"{topic}.dead")
+        processing = threads.submit(consumer.process, handle, letters)
+        wait_until(lambda: 2 in seen, "the third one is under way")
+        consumer.close()
+        may_end.set()
+        processing.result(30)
+    assert seen == [0, 1, 2]
+    assert committed(shared_broker, topic) == {0: 2}
 
 
 def test_nothing_is_lost_when_the_topic_of_the_dead_takes_no_records(

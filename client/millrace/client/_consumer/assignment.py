@@ -311,11 +311,12 @@ class Assignment:
         return self._handing_out.is_undecided(places)
 
     def known_position(self, place: TopicPartition) -> Position | None:
-        """Return the position of the next record that is handed out.
+        """Return the position to commit: after all records that were handed out.
 
-        None: it is not known yet, or the topic is gone.
+        But not beyond a record that `process` is at. None: it is not known yet, or the topic is
+        gone.
         """
-        offset = self._handing_out.rest_offset(place)
+        offset = self._handing_out.undone_offset(place)
         if self.is_gone(place):
             return None
         with self._fetching.lock:

@@ -156,7 +156,7 @@ class Consumer(AsyncClient):
 
         Args:
             positions: the offset of the next record to process, by partition; None: after all
-                records that were handed out.
+                records that were handed out, in `process` after those that are done.
 
         Raises:
             StaleMemberEpochError, UnknownMemberIdError: the group has given partitions to others.
@@ -279,10 +279,11 @@ class Consumer(AsyncClient):
 
         A record whose function raises is tried again, after a pause, before any other record of its
         partition. Other partitions go on meanwhile. A record that fails too often goes to the topic
-        of the dead, and its partition goes on when that is acknowledged. Automatic commits cover
-        only records that the function has finished. With `enable_auto_commit=False` the program
-        has to call `commit()`. To stop, cancel the task: the record whose call was interrupted is
-        read again next time.
+        of the dead, and its partition goes on when that is acknowledged. Commits cover only records
+        that the function has finished. With `enable_auto_commit=False` the program has to call
+        `commit()`, which in the function covers the records before. To stop, cancel the task, or
+        close the consumer, which does not wait for the function: the record whose call was under
+        way is read again next time.
 
         Args:
             handler: takes a `Record`; a function or a coroutine function. One call must take less

@@ -2,7 +2,8 @@
 
 Each record is processed at least once: the position of the consumer is beyond it only when its
 function has returned, or when the topic of the dead has acknowledged it. So what the consumer
-commits, by itself or for its user, never includes a record that waits for another attempt.
+commits, by itself or for its user, never includes a record that waits for another attempt, or whose
+function has not returned, also when the consumer is closed meanwhile.
 
 `core/client/consumer/retries.py` decides when a record is tried again. The loop polls between two
 records, so the consumer stays in its group as long as one call of the function takes less than
@@ -198,12 +199,17 @@ async def process(
         for record in lent:
             place = (record.topic, record.partition)
             is_done = False
-            try:
-                is_done = await _is_done(record, handler, retries, dead_letters, core.config.group)
-            finally:
-                # Also when it was interrupted. A closed consumer has committed already.
-                if not is_done and not core.is_closed:
-                    core.seek(place, record.offset)
+            with core.handing_out.under_way(record.offset):
+                try:
+                    is_done = await _is_done(
+                        record, handler, retries, dead_letters, core.config.group
+                    )
+                finally:
+                    # Also when it was interrupted. A closed consumer has committed already.
+                    if not is_done and not core.is_closed:
+                        core.seek(place, record.offset)
+            if core.is_closed:
+                return
             if not is_done:
                 core.pause([place])
             if monotonic_now() >= poll_at:

@@ -4,7 +4,8 @@ Its methods belong to one thread or task at a time.
 """
 
 from bisect import bisect_right
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import pyarrow as pa
@@ -47,6 +48,8 @@ class HandingOut:
         self._lent: LentRecords | None = None
         """The first records of the rest, for loops over the consumer: the records that they leave
         are handed out next."""
+        self._under_way: tuple[TopicPartition, Offset] | None = None
+        """The record whose function has not returned, in `process`."""
 
     @property
     def has_news(self) -> bool:
@@ -278,6 +281,22 @@ class HandingOut:
         if isinstance(rows, FewRecords):
             return Offset(rows.offsets[handed_out])
         return Offset(rows.column("offset")[handed_out].as_py())
+
+    @contextmanager
+    def under_way(self, offset: Offset) -> Iterator[None]:
+        """Let no commit include the record that a loop has just reached, until the block ends."""
+        if self._rest is not None:  # Else another poll has ended the loop.
+            self._under_way = self._rest[0].topic_partition, offset
+        try:
+            yield
+        finally:
+            self._under_way = None
+
+    def undone_offset(self, place: TopicPartition) -> Offset | None:
+        """Return the first offset that no commit may include, if what was handed out tells it."""
+        if self._under_way is not None and self._under_way[0] == place:
+            return self._under_way[1]
+        return self.rest_offset(place)
 
     def rest_count(self) -> tuple[str, int]:
         """Return the topic of the rest, and its number of records; from any thread."""
