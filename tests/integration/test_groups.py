@@ -5,6 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import islice
 from pathlib import Path
@@ -400,6 +401,40 @@ async def _values(consumer: Consumer, count: int) -> set[bytes]:
         while len(values) < count:
             values.update(record.value for record in await consumer.poll(100))
     return values
+
+
+async def test_a_member_that_is_closed_twice_at_once_leaves_once(cluster: RunningCluster) -> None:
+    async with with_topic(cluster):
+        told: list[list[tuple[str, int]]] = []
+
+        async def on_revoked(places: list[tuple[str, int]]) -> None:
+            told.append(places)
+            await consumer.close()  # It does not wait for itself.
+
+        consumer = Consumer(cluster.bootstrap, group="g")
+        await consumer.subscribe(["t"], on_revoked=on_revoked)
+        async with asyncio.timeout(DEADLINE_S):
+            while not consumer.assignment():
+                await consumer.poll(100)
+            first, second = (asyncio.create_task(consumer.close()) for _ in range(2))
+            await second
+            assert first.done(), "the second call waits for the first"
+            await first
+        await consumer.close()
+        assert [len(places) for places in told] == [PARTITIONS]
+
+
+def test_a_synchronous_member_is_closed_by_two_threads(cluster: RunningCluster) -> None:
+    with SyncAdmin(cluster.bootstrap) as admin:
+        admin.create_topic("t", 1, 3)
+    told: list[int] = []
+    consumer = SyncConsumer(cluster.bootstrap, group="g")
+    consumer.subscribe(["t"], on_revoked=lambda _: told.append(threading.get_ident()))
+    wait_until(lambda: _polled(consumer, "t"), "it has the partition")
+    with ThreadPoolExecutor() as threads:
+        for closing in [threads.submit(consumer.close) for _ in range(2)]:
+            closing.result(DEADLINE_S)
+    assert len(told) == 1
 
 
 def test_a_static_member_that_is_away_keeps_its_place(cluster: RunningCluster) -> None:

@@ -439,10 +439,10 @@ class Consumer(AsyncClient):
         }
 
     async def close(self) -> None:
-        """Commit, leave the group, and release everything; closing twice is harmless.
+        """Commit, leave the group, and release everything.
 
+        Closing twice is harmless: a call while another one is under way waits for that one.
         Takes `close_timeout_ms` at the most. If the group's coordinator has not answered by then, a
         warning is logged.
         """
-        if not self._core.is_closed:
-            await self._core.close()
+        await self._core.close()

@@ -57,6 +57,9 @@ class ConsumerCore:
         self.cluster = config.new_cluster(bootstrap)
         self._tracing = config.new_tracing(config.group)
         self.is_closed = False
+        self._closer: asyncio.Task[object] | None = None
+        """The task whose call closes the consumer, or has closed it."""
+        self._has_closed = asyncio.Event()
         self._is_forked = False
         self.counters = ConsumerCounters()
         self.fetching = Fetching(
@@ -403,7 +406,18 @@ class ConsumerCore:
                 self.assignment.end(list(membership.owned))
 
     async def close(self) -> None:
-        """Leave the group, and let go of everything."""
+        """Leave the group, and let go of everything. Later calls wait for the first one."""
+        task = asyncio.current_task()
+        if self._closer is None:
+            self._closer = task
+            try:
+                await self._close()
+            finally:
+                self._has_closed.set()
+        elif self._closer is not task:  # Else a callback of the group that leaves calls.
+            await self._has_closed.wait()
+
+    async def _close(self) -> None:
         ends_at = host.monotonic_s() + self.config.close_timeout_ms / 1000
         try:
             await self.leave()  # Callbacks may still use the consumer.
