@@ -9,8 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, wait_until
 from tests.integration.running_cluster import RunningCluster
 
@@ -484,6 +486,52 @@ def test_when_a_member_commits_decides_what_its_crash_costs(
         assert processed == [*range(45), *range(50, 100)], "five are lost, and none came twice"
     else:
         assert processed == [*range(45), *range(40, 100)], "none is lost, and five came twice"
+
+
+@pytest.mark.parametrize("kind", ["asynchronous", "synchronous"])
+def test_a_poll_that_waits_commits_and_tells_that_its_session_has_ended(
+    start_broker: StartBroker, kind: str
+) -> None:
+    broker = start_broker({"groups.session_timeout_ms": 2_000, "groups.heartbeat_interval_ms": 500})
+    settings: Any = {
+        "group": "g",
+        "auto_offset_reset": "earliest",
+        "auto_commit_interval_ms": 1_000,
+        "close_timeout_ms": 1_000,
+    }
+    long_ms = int(DEADLINE_S * 1000)
+
+    def on_lost(places: list[tuple[str, int]]) -> None:
+        raise KeyError(*places)  # Ends the poll.
+
+    async def read() -> None:
+        async with Consumer(broker.address, **settings) as consumer:
+            await consumer.subscribe(["t"], on_lost=on_lost)
+            while not await consumer.poll(100):
+                pass
+            await consumer.poll(long_ms)
+
+    def read_in_thread() -> None:
+        if kind == "asynchronous":
+            return asyncio.run(read())
+        with SyncConsumer(broker.address, **settings) as consumer:
+            consumer.subscribe(["t"], on_lost=on_lost)
+            while not consumer.poll(100):
+                pass
+            consumer.poll(long_ms)
+        return None
+
+    with ThreadPoolExecutor() as threads:
+        with SyncAdmin(broker.address) as admin, SyncProducer(broker.address) as producer:
+            admin.create_topic("t")
+            producer.send("t", b"0")
+            producer.flush()
+            reading = threads.submit(read_in_thread)
+            wait_until(lambda: admin.fetch_positions("g") == {("t", 0): Position(1, 0)}, "a commit")
+        broker.kill()
+        with pytest.raises(KeyError) as lost:
+            reading.result(DEADLINE_S)
+    assert lost.value.args == (("t", 0),)
 
 
 @pytest.mark.parametrize("way", ["process", "loop", "poll"])

@@ -276,7 +276,7 @@ async def test_a_topic_that_is_gone_for_the_member_alone_is_read_anew() -> None:
         it.coordinator.committed = {0: 9}
         it.reading.unread = {place(0)}
         it.reading.gone_at = host.monotonic_s() - 9
-        assert not it.member._is_gone_for_it_alone(host.monotonic_s())
+        assert it.member.due_at > host.monotonic_s()
         it.reading.gone_at -= 2
         await it.until(lambda: it.reading.read == {place(0): Position(9, 0)}, polls=True)
         assert not it.reading.unread
@@ -312,7 +312,7 @@ async def test_a_session_that_ends_while_an_assignment_is_taken_ends_the_reading
         await it.until(lambda: member.heartbeats.has_work)
         taking = asyncio.create_task(member.poll())
         coordinator.hears.clear()
-        await it.until(lambda: member._is_silent(host.monotonic_s()))
+        await it.until(lambda: member._is_silent)
         coordinator.may_answer.set()
         await taking
         assert not it.reading.read, "others may own what it had"
@@ -431,7 +431,7 @@ async def test_a_member_that_gave_itself_up_leaves_before_it_joins_again() -> No
         await it.until(lambda: it.reading.read, polls=True)
         first = coordinator.heartbeats[0].member_id
         coordinator.hears.clear()  # Nobody answers, for longer than a session.
-        await it.until(lambda: member._is_silent(host.monotonic_s()))
+        await it.until(lambda: member._is_silent)
         await it.until(lambda: not it.reading.read, polls=True)
         seen = len(coordinator.heartbeats)
         coordinator.hears.set()
@@ -675,6 +675,22 @@ async def test_revoked_partitions_wait_for_a_silent_coordinator_for_one_request_
     coordinator.takes_requests.set()
     await it.close()
     assert "5 s" in caplog.text
+
+
+async def test_a_member_with_a_commit_under_way_is_not_due_before_another_interval() -> None:
+    """Else a poll that waits until it is due would not wait at all."""
+    it = Story(enable_auto_commit=True, auto_commit_interval_ms=200)
+    coordinator, member = it.coordinator, it.member
+    coordinator.committed = {0: 7}
+    coordinator.decide = lambda _: given(1, 0, session_ms=60_000)
+    coordinator.takes_requests.clear()
+    await it.until(lambda: member.commits.is_committing, polls=True)
+    await it.until(lambda: member.is_due)
+    await member.poll()
+    assert member.commits.is_committing
+    assert not member.is_due
+    coordinator.takes_requests.set()
+    await it.close()
 
 
 @pytest.mark.parametrize("commits", [False, True], ids=["by hand", "by itself"])

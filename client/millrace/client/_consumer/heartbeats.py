@@ -282,9 +282,10 @@ class Heartbeats:
             self._is_polling = False
             self._polled_at = host.monotonic_s()
 
-    def is_silent(self, now: float) -> bool:
-        """Return whether the session of the member may be over."""
-        return now - self.heard_at > self.session_s
+    @property
+    def silent_at(self) -> float:
+        """When the session of the member may be over, if nothing is heard until then."""
+        return self.heard_at + self.session_s
 
     def confirm(self, told: pb.GroupHeartbeatResponse) -> None:
         """Say that an assignment was taken."""

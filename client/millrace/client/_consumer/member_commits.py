@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
+from math import inf
 from typing import Final
 
 from millrace.client import events
@@ -113,8 +114,10 @@ class MemberCommits:
     def begin_due(self) -> None:
         """Commit for a user who does not, if it is time and no such commit is under way."""
         now = host.monotonic_s()
-        if self.is_due(now) and not self.is_committing:
-            self._committed_at = now
+        if now < self.due_at:
+            return
+        self._committed_at = now
+        if not self.is_committing:  # Else the next one is due after another interval.
             # The positions of now: those that this poll hands out are not done (P62).
             positions = self._positions_of(self.owned)
             # Records need not wait for it.
@@ -125,11 +128,12 @@ class MemberCommits:
         """Whether a commit for a user who does not is under way."""
         return self._committing is not None and not self._committing.done()
 
-    def is_due(self, now: float) -> bool:
-        """Return whether it is time to commit for a user who does not."""
-        interval_s = self.config.auto_commit_interval_ms / 1000
-        is_time = now - self._committed_at >= interval_s
-        return self.config.enable_auto_commit and bool(self.owned) and is_time
+    @property
+    def due_at(self) -> float:
+        """When it is time to commit for a user who does not."""
+        if not (self.config.enable_auto_commit and self.owned):
+            return inf
+        return self._committed_at + self.config.auto_commit_interval_ms / 1000
 
     async def _commit_by_itself(self, positions: dict[TopicPartition, Position]) -> None:
         """Commit for a user who does not; what fails is tried again with the next commit."""

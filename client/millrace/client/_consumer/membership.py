@@ -15,6 +15,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from typing import Final, TypeAlias
 
 from millrace.client import events
@@ -132,17 +133,18 @@ class Membership:
         """Whether a poll has something to do here, beside handing out records."""
         now = host.monotonic_s()
         self.heartbeats.on_polled(now)
-        return (
-            self.heartbeats.has_work
-            or self.must_put_back
-            or self._is_silent(now)
-            or self._is_gone_for_it_alone(now)
-            or self.commits.is_due(now)
-        )
+        return self.heartbeats.has_work or self.must_put_back or now >= self.due_at
 
-    def _is_gone_for_it_alone(self, now: float) -> bool:
-        """Whether the group has had time to take away a topic that was gone."""
-        return 0 < self._assignment.gone_at < now - _TAKEN_AWAY_S
+    @property
+    def due_at(self) -> float:
+        """When a poll has something to do here though nothing happens until then."""
+        return min(self._silent_at, self._taken_away_at, self.commits.due_at)
+
+    @property
+    def _taken_away_at(self) -> float:
+        """When the group has had time to take away a topic that was gone."""
+        gone_at = self._assignment.gone_at
+        return gone_at + _TAKEN_AWAY_S if gone_at else inf
 
     def _join_again_where_topics_are_back(self) -> None:
         """Read what the group has not taken away: it was deleted, and brought back soon."""
@@ -150,9 +152,15 @@ class Membership:
         if any(map(self._assignment.is_gone, self.owned)):
             self.heartbeats.lose()
 
-    def _is_silent(self, now: float) -> bool:
+    @property
+    def _silent_at(self) -> float:
+        """When others may own its partitions."""
+        return self.heartbeats.silent_at if self.owned else inf
+
+    @property
+    def _is_silent(self) -> bool:
         """Whether others may own its partitions by now."""
-        return bool(self.owned) and self.heartbeats.is_silent(now)
+        return host.monotonic_s() >= self._silent_at
 
     async def poll(self) -> None:
         """Do what is due before records are handed out.
@@ -163,12 +171,12 @@ class Membership:
         while True:  # A step may take longer than a session: look at all of it again.
             if self.heartbeats.failure is not None:
                 raise self.heartbeats.failure
-            if self._is_silent(host.monotonic_s()):
+            if self._is_silent:
                 self.heartbeats.lose()
             if self.heartbeats.is_lost:
                 self.heartbeats.is_lost = False
                 await self._give_up()
-            elif self._is_gone_for_it_alone(host.monotonic_s()):
+            elif host.monotonic_s() >= self._taken_away_at:
                 self._join_again_where_topics_are_back()
             elif self.must_put_back:
                 await self.put_back()
@@ -368,7 +376,7 @@ class Membership:
         events.LEAVING_FAILED.log(_log, group=self._config.group, error=error)
 
     async def _give_back(self) -> None:
-        if self.heartbeats.is_lost or self._is_silent(host.monotonic_s()):
+        if self.heartbeats.is_lost or self._is_silent:
             await self._give_up()
             return
         await self.commits.commit_before_others_own(self.owned)

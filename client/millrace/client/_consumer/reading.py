@@ -40,6 +40,8 @@ Taken = TypeVar("Taken")
 
 _THREAD_WAITS_MAX_S: Final = 3600.0
 """A queue takes no timeout of centuries: the poll waits again."""
+_WAITS_S_MIN: Final = 0.001
+"""A timer may fire a moment early: the poll must not wait again for no time at all."""
 _REASON_GRACE_S: Final = 0.5
 """How much longer than a look-up its user waits, to get the look-up's error."""
 
@@ -276,8 +278,15 @@ class ConsumerCore:
             await self.membership.heartbeats.give_way()
             self._check_open()
 
+    def _until_due(self, timeout_s: float) -> float:
+        """Return for how long a poll may wait, at most so long: until its member is due."""
+        if self.membership is None:
+            return timeout_s
+        left_s = self.membership.due_at - host.monotonic_s()
+        return min(timeout_s, max(left_s, _WAITS_S_MIN))
+
     def wait_in_thread(self, timeout_s: float) -> None:
-        """Block this thread until something can be taken, at most so long.
+        """Block this thread until something can be taken or done, at most so long.
 
         The loop has nothing to do for it. Raises as `wait_for_news`.
         """
@@ -286,7 +295,7 @@ class ConsumerCore:
         if queue is None:
             return
         try:
-            timeout_s = min(timeout_s, _THREAD_WAITS_MAX_S)
+            timeout_s = min(self._until_due(timeout_s), _THREAD_WAITS_MAX_S)
             if self.membership is None:
                 queue.get(timeout=timeout_s)
             elif not self.membership.heartbeats.has_work:
@@ -299,7 +308,7 @@ class ConsumerCore:
         self._check_open()
 
     async def wait_for_news(self, timeout_s: float) -> None:
-        """Wait until something can be taken, at most so long.
+        """Wait until something can be taken or done, at most so long.
 
         Raises:
             ClosedError: the consumer is closed, or was meanwhile.
@@ -313,7 +322,7 @@ class ConsumerCore:
             return
         polling = nullcontext() if self.membership is None else self.membership.heartbeats.polling()
         with polling, suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(self._until_due(timeout_s)):
                 await self.fetching.news.wait()
         self._check_open()
 
