@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
+from millrace.client import events
 from millrace.client._cluster.cluster import METADATA_TIMEOUT_MS_DEFAULT, Cluster
+from millrace.client._threads.logs import Log
 from millrace.core import settings
 from millrace.core.errors import InvalidConfigError
 from millrace.core.settings import NamedSetting, Unit, setting
@@ -30,6 +32,8 @@ Milliseconds = int | str
 
 NONE: Final = "none"
 """Instead of the name of a file: there is none, whatever a variable says."""
+
+_log = Log(__name__)
 
 _Client = TypeVar("_Client", bound=type)
 
@@ -146,7 +150,7 @@ class ClientConfig:
                 raise InvalidConfigError("token and token_file: give one of them")
             return Token(self.token)
         chosen = self._file("token_file")
-        return None if chosen in ("", NONE) else TokenFile(chosen)
+        return None if chosen in ("", NONE) else TokenFile(chosen, _tell_problem)
 
     def _file(self, name: str) -> str:
         """Return what a setting says, or else its variable."""
@@ -260,3 +264,7 @@ def _entry(named: NamedSetting) -> str:
         initial_indent=" " * 4,
         subsequent_indent=" " * 8,
     )
+
+
+def _tell_problem(problem: str) -> None:
+    events.TOKEN_FILE_UNUSABLE.log(_log, error=problem)

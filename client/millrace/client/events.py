@@ -64,6 +64,17 @@ TLS_FILES_UNUSABLE: Final = Event(
     action="Correct the files that the line names. No restart is needed.",
     fields=("error",),
 )
+TOKEN_FILE_UNUSABLE: Final = Event(
+    name="token_file_unusable",
+    level=Level.WARNING,
+    text="the changed file of a token cannot be used, and the token that it held before is sent: "
+    "%(error)s",
+    meaning="A client's token file was removed, cannot be read, or has no token that may be sent. "
+    "Brokers refuse the earlier token once it is removed or has ended. It is logged once for each "
+    "reason.",
+    action="Write the token into the file that the line names. No restart is needed.",
+    fields=("error",),
+)
 RECORD_RETRIED: Final = Event(
     name="record_retried",
     level=Level.WARNING,

@@ -1,11 +1,13 @@
 """The token of a client: it goes with each call, where nobody else can read it.
 
 It is given, or comes from a file, which is looked at once a second at the most, and read again
-when it has changed: a token is renewed by writing another one. A call whose token cannot be sent
-fails before anything is sent, and so does one with a token that Kubernetes has made for somebody
-else (G1).
+when it has changed: a token is renewed by writing another one. A file that has none any more, as in
+the middle of a write, leaves the last one in use: brokers decide whether it still counts. A call
+whose token cannot be sent fails before anything is sent, and so does one with a token that
+Kubernetes has made for somebody else (G1).
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -71,13 +73,18 @@ class TokenFile(Token):
 
     Args:
         path: of the file, which has the token alone.
+        on_problem: called with each reason why a file that has changed is not used, at the second
+            look that finds it.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, on_problem: Callable[[str], object]) -> None:
         self._path = Path(path)
         self.name = path
+        self._on_problem = on_problem
+        self._problem = ""  # Of the last look.
+        self._is_told = False
         self._stamp: FileStamp | None = None
-        self._token = ""
+        self._token = ""  # Empty: the file had none so far.
         self._look_at = 0.0
 
     def _current(self) -> str:
@@ -89,10 +96,22 @@ class TokenFile(Token):
             if stamp != self._stamp:
                 self._token = self._read()
                 self._stamp = stamp
+            self._problem = ""
         except (OSError, ValueError) as error:
-            raise _refused(f"token_file, {self._path}: {error}") from error
+            problem = f"token_file, {self._path}: {error}"
+            if not self._token:
+                raise _refused(problem) from error
+            self._note(problem)
         self._look_at = now + _LOOK_SECONDS
         return self._token
+
+    def _note(self, problem: str) -> None:
+        # Not at once: a file that is written in place is empty for a moment.
+        if problem != self._problem:
+            self._problem, self._is_told = problem, False
+        elif not self._is_told:
+            self._is_told = True
+            self._on_problem(problem)
 
     def _read(self) -> str:
         """Return the token.
