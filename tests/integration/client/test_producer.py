@@ -788,6 +788,26 @@ async def test_with_fewer_acks_records_arrive_as_well(acks: Any) -> None:
         assert not broker.log("orders").producers
 
 
+@pytest.mark.parametrize("acks", [0, 1, "all"])
+async def test_what_a_stream_that_drains_has_not_sent_is_sent_by_the_next(acks: Any) -> None:
+    """Streams drain when a broker stops in good order, and when a certificate is renewed."""
+    async with FakeBroker(orders=1) as broker:
+        async with Producer(broker.address, acks=acks, linger_ms=0) as producer:
+            await producer.send("orders", b"first")
+            streams, handles = producer._pipeline.streams, []
+            for number in range(300):
+                if number % 100 == 50:
+                    await broker.until(lambda: bool(streams.open_streams()))
+                    transport: Any = streams.open_streams()[0]._stream
+                    transport.drain()
+                handles.append(producer.send("orders", b"%03d" % number))
+                await asyncio.sleep(0.001)
+            await asyncio.gather(*handles)
+        await broker.until(lambda: len(broker.log("orders").values()) >= 301)
+        expected = [b"first", *(b"%03d" % number for number in range(300))]
+        assert broker.log("orders").values() == expected
+
+
 async def test_with_acks_0_what_no_broker_takes_stays_within_the_buffer() -> None:
     async with FakeBroker(orders=1) as broker:
         record, buffer = bytes(64 * 1024), 1024 * 1024

@@ -64,7 +64,7 @@ class BrokerStream:
         self.connection = connection
         self._stream = stream
         self._on_broken = on_broken
-        self._messages: deque[tuple[int | None, Sequence[Buffer]]] = deque()
+        self._messages: deque[tuple[int, Sequence[Buffer]]] = deque()
         self._is_writing = False  # A message that is no longer in the queue waits for its turn.
         self._has_message = asyncio.Event()
         stream.on_draining = self._has_message.set
@@ -78,21 +78,29 @@ class BrokerStream:
             on_failed=self._break,
         )
 
-    def _queue(self, parts: Sequence[Buffer], number: int | None = None) -> None:
+    @property
+    def unsent(self) -> list[int]:
+        """The numbers of the messages that the transport was never given."""
+        return [number for number, _ in self._messages]
+
+    def _queue(
+        self, parts: Sequence[Buffer], number: int = 0, *, is_sent_later: bool = False
+    ) -> None:
         """Send a message: at once where the transport takes it, else soon.
 
         Args:
             parts: of the message.
-            number: for `_on_sent`, which is called later; None: it is not called.
+            number: of the message, for `unsent` and `_on_sent`.
+            is_sent_later: never at once, so that `_on_sent` is called, and not within this call.
         """
         is_next = not (self._is_writing or self._messages or self._is_ending)
-        may_go = is_next and number is None and not self._stream.is_draining
+        may_go = is_next and not is_sent_later and not self._stream.is_draining
         if not may_go or not self._stream.try_write(*parts):
             self._messages.append((number, parts))
             self._has_message.set()
 
     def _on_sent(self, number: int) -> None:
-        """The transport has taken the message of this number."""
+        """The transport has taken a message of the queue."""
 
     def _on_received(self, message: Message) -> None:
         raise NotImplementedError
@@ -116,8 +124,7 @@ class BrokerStream:
                     self._is_writing = True
                     await stream.write(*parts)
                     self._is_writing = False
-                    if number is not None:
-                        self._on_sent(number)
+                    self._on_sent(number)
                 if self._is_ending or stream.is_draining:
                     # A broker that asks to connect again answers what it has, and ends the stream.
                     await stream.end_writing()

@@ -467,8 +467,12 @@ class Pipeline:
             on_throttled=self._on_throttled,
             on_written=self._on_written,
             on_late_refusal=self._on_late_refusal,
-            on_broken=self.streams.on_broken,
+            on_broken=self._on_broken,
         )
+
+    def _on_broken(self, broker_id: BrokerId, stream: ProduceStream, reason: str) -> None:
+        self.sender.on_unsent(broker_id, stream.unsent)
+        self.streams.on_broken(broker_id, stream, reason)
 
     def _on_throttled(self, broker_id: BrokerId, throttle_ms: int) -> None:
         self.counters.throttled_ms += self.sender.on_throttled(

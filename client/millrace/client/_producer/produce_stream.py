@@ -119,7 +119,8 @@ class ProduceStream(BrokerStream):
         self._sizes[correlation_id] = len(batches)
         if self._acks != 0:
             self._sent_at_ns[correlation_id] = host.current.monotonic_ns()
-        self._queue(codec.produce_request(header, parts), None if self._acks else correlation_id)
+        request = codec.produce_request(header, parts)
+        self._queue(request, correlation_id, is_sent_later=self._acks == 0)
 
     async def drain(self) -> None:
         """Hand everything queued to the transport and wait until the broker has taken it.

@@ -1,9 +1,11 @@
 """Why the sender lets a batch fail, in words for its user."""
 
 from millrace.core.client.producer.batch import BatchState, ProducerBatch
+from millrace.core.client.producer.sequences import PartitionBatches, ProducerIds
 from millrace.core.errors import (
     AbortedError,
     Appended,
+    ConnectionFailedError,
     DeliveryTimedOutError,
     MessageTooLargeError,
     MillraceError,
@@ -18,6 +20,22 @@ def aborted_by(failure: MillraceError) -> AbortedError:
         "another record of the transaction failed, so that it can only be aborted: "
         f"{failure.message}"
     )
+
+
+def broken_off(broker_id: BrokerId, reason: str, *, is_unsent: bool) -> ConnectionFailedError:
+    """Return the error of a batch whose stream ended before its request was answered, or sent."""
+    return ConnectionFailedError(
+        f"the connection to broker {broker_id} broke before "
+        f"{'the request was sent' if is_unsent else 'it answered'}: {reason}",
+        appended=Appended.NO if is_unsent else Appended.MAYBE,
+    )
+
+
+def why_not_sent(ids: ProducerIds, partition: PartitionBatches) -> str:
+    """Return what keeps a batch here that was never sent."""
+    if ids.is_allocating and partition.lacks_producer_id:
+        return f"no producer id: {ids.problem or 'no broker has answered yet'}"
+    return "is the partition's leader reachable?"
 
 
 def timed_out(batch: ProducerBatch, delivery_timeout_ms: int, why: str) -> DeliveryTimedOutError:

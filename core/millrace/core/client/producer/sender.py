@@ -26,6 +26,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Final
 
+from millrace.core.client.producer import failures
 from millrace.core.client.producer.batch import BatchState, ProducerBatch
 from millrace.core.client.producer.delivery import Acknowledged
 from millrace.core.client.producer.effects import (
@@ -37,7 +38,6 @@ from millrace.core.client.producer.effects import (
     Refusal,
     Transmit,
 )
-from millrace.core.client.producer.failures import aborted_by, timed_out, too_large
 from millrace.core.client.producer.sequences import (
     PartitionBatches,
     ProducerIds,
@@ -49,7 +49,6 @@ from millrace.core.client.routing.router import NO_LEADER, Router
 from millrace.core.errors import (
     AccessDeniedError,
     Appended,
-    ConnectionFailedError,
     InvalidProducerEpochError,
     MessageTooLargeError,
     MillraceError,
@@ -100,6 +99,8 @@ class _Request:
     batches: list[tuple[ProducerBatch, LeaderEpoch]]
     sent_at: MonotonicMs
     deadline: MonotonicMs
+    is_unsent: bool = False
+    """It never left this process."""
 
 
 @dataclass(slots=True)
@@ -225,6 +226,12 @@ class Sender:
         broker.connection = self._next_connection
         self._next_connection += 1
 
+    def on_unsent(self, broker_id: BrokerId, correlation_ids: Iterable[int]) -> None:
+        """A stream ended that had not sent these requests yet; `on_disconnected` follows."""
+        requests = self._brokers[broker_id].requests
+        for correlation_id in requests.keys() & correlation_ids:
+            requests[correlation_id].is_unsent = True
+
     def on_disconnected(self, broker_id: BrokerId, reason: str, now: MonotonicMs) -> None:
         """The stream broke, or could not be opened: requests in flight get no answer."""
         self._router.on_disconnected(broker_id, now)
@@ -234,12 +241,10 @@ class Sender:
         requests, broker.requests = broker.requests, {}
         for request in requests.values():
             for batch, _ in request.batches:
-                error = ConnectionFailedError(
-                    f"the connection to broker {broker_id} broke before it answered: {reason}",
-                    appended=Appended.MAYBE,
-                )
+                error = failures.broken_off(broker_id, reason, is_unsent=request.is_unsent)
                 refusal = Refusal(error, retriable=True)
-                batch.abandoned_in = batch.leader_epoch
+                if not request.is_unsent:
+                    batch.abandoned_in = batch.leader_epoch
                 self._on_refused(batch, refusal, now, refused_by=broker_id, pause=False)
                 self._router.look_up(batch.topic)
 
@@ -385,11 +390,9 @@ class Sender:
                 length = batch.length
                 if 0 < broker.message_bytes_max < length + REQUEST_OVERHEAD_MAX:
                     # Its stream would break, and with it the requests of all others.
-                    self._fail(
-                        partition,
-                        batch,
-                        too_large(batch, broker.broker_id, broker.message_bytes_max),
-                    )
+                    bytes_max = broker.message_bytes_max
+                    error = failures.too_large(batch, broker.broker_id, bytes_max)
+                    self._fail(partition, batch, error)
                     progress = True
                     continue
                 size = sizes.get(leader.broker_id, 0) + length
@@ -523,7 +526,7 @@ class Sender:
 
     def _finish(self, batch: ProducerBatch, outcome: Acknowledged | MillraceError) -> None:
         if self._transaction and self._dropped is None and isinstance(outcome, MillraceError):
-            self._dropped = aborted_by(outcome)
+            self._dropped = failures.aborted_by(outcome)
         batch.state = BatchState.DONE
         batch.outcome = outcome
         self.unfinished_count -= 1
@@ -542,8 +545,8 @@ class Sender:
                 if batch.opened_at + self._config.delivery_timeout_ms > now:
                     break
                 partition = self._partitions[batch.topic_partition]
-                why = batch.last_problem or _why_not_sent(self._ids, partition)
-                error = timed_out(batch, self._config.delivery_timeout_ms, why)
+                why = batch.last_problem or failures.why_not_sent(self._ids, partition)
+                error = failures.timed_out(batch, self._config.delivery_timeout_ms, why)
                 self._fail(partition, batch, error)
             heappop(self._by_age)
 
@@ -590,9 +593,3 @@ def _silence(
         for batch, _ in oldest.batches:
             router.look_up(batch.topic)
     return ""
-
-
-def _why_not_sent(ids: ProducerIds, partition: PartitionBatches) -> str:
-    if ids.is_allocating and partition.lacks_producer_id:
-        return f"no producer id: {ids.problem or 'no broker has answered yet'}"
-    return "is the partition's leader reachable?"

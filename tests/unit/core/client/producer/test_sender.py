@@ -707,6 +707,38 @@ def test_with_acks_1_a_broken_connection_is_final() -> None:
     assert failure(batch) == (ConnectionFailedError, Appended.MAYBE)
 
 
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_what_a_broken_stream_had_not_sent_is_repeated_without_doubt(acks: int) -> None:
+    sender = make(acks)
+    batch = batch_of(size=999)
+    sender.on_batches([batch])
+    (transmit,) = sender.poll(at(0))
+    assert isinstance(transmit, Transmit)
+    sender.on_unsent(BROKER, [transmit.correlation_id, 99])
+    sender.on_disconnected(BROKER, "it drains", at(1))
+    assert completed(sender.poll(at(1))) == []
+    assert not batch.maybe_appended
+    sender.on_refreshed(at(1))
+    sender.on_connected(BROKER)
+    assert sent(sender.poll(at(200))) == [[batch]]
+    sender.on_answer(BROKER, transmit.correlation_id + 1, [ACKNOWLEDGED], at(201))
+    assert completed(sender.poll(at(201))) == [batch]
+    assert batch.outcome == ACKNOWLEDGED
+
+
+def test_with_acks_1_what_was_sent_before_a_stream_broke_is_final_beside_what_was_not() -> None:
+    sender = make(acks=1)
+    gone, kept = batch_of(size=999), batch_of(size=999, partition=1)
+    sender.on_batches([gone, kept])
+    assert sent(sender.poll(at(0))) == [[gone], [kept]]
+    sender.on_unsent(BROKER, [2])
+    sender.on_disconnected(BROKER, "it drains", at(1))
+    assert completed(sender.poll(at(1))) == [gone]
+    assert failure(gone) == (ConnectionFailedError, Appended.MAYBE)
+    sender.on_connected(BROKER)
+    assert sent(sender.poll(at(200))) == [[kept]]
+
+
 def test_with_acks_0_what_the_transport_has_not_taken_is_in_flight() -> None:
     sender = make(acks=0)
     batches = [batch_of(size=999) for _ in range(2)]
