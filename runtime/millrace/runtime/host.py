@@ -177,7 +177,16 @@ class RealHost:
 
         def run() -> None:
             asyncio.set_event_loop(loop)
-            loop.run_forever()
+            while True:
+                try:
+                    loop.run_forever()
+                except (SystemExit, KeyboardInterrupt) as error:
+                    # Loops end with these alone. Many share this one: `sys.exit()` in what one of
+                    # them calls is no end of the others.
+                    context = {"message": f"the thread {name} goes on", "exception": error}
+                    loop.call_soon(loop.call_exception_handler, context)
+                else:
+                    return
 
         self.start_thread(name, run)
         return loop

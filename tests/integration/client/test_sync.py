@@ -1,6 +1,7 @@
 """The synchronous clients: one implementation, any thread."""
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from millrace.client import (
     ClosedError,
     ConcurrentUseError,
     InvalidConfigError,
+    InvalidRecordError,
     RecordHandle,
     SyncAdmin,
     SyncConsumer,
@@ -131,6 +133,27 @@ async def test_a_full_buffer_blocks_and_then_raises() -> None:
     async with FakeBroker(orders=2) as broker:
         open_gate = partial(loop.call_soon_threadsafe, broker.gate.set)
         await asyncio.to_thread(story, broker, open_gate)
+
+
+def test_an_exit_in_a_callback_or_a_partitioner_ends_no_client(run: Run) -> None:
+    def leave(*_: object) -> int:
+        sys.exit("it ends")
+
+    def story(broker: FakeBroker) -> None:
+        with SyncProducer(broker.address, linger_ms=500) as producer:
+            handles = [producer.send("orders", b"v", partition=number) for number in (0, 1)]
+            for handle in handles:
+                handle.add_done_callback(leave)
+            assert [handle.result(10).offset for handle in handles] == [0, 0]
+            producer.flush()
+        with SyncProducer(broker.address, partitioner=leave) as producer:
+            with pytest.raises(InvalidRecordError, match="partitioner raised SystemExit"):
+                producer.send("orders", b"v").result(10)
+            assert producer.send("orders", b"v", partition=1).result(10).offset == 1
+        with SyncAdmin(broker.address) as admin:
+            assert admin.list_topics() == ["orders"]
+
+    with_broker(run, story)
 
 
 def test_a_batch_larger_than_the_buffer_passes_through_it(run: Run) -> None:

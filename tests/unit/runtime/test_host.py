@@ -5,6 +5,7 @@ import gc
 import socket
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -41,6 +42,31 @@ def test_a_loop_on_a_thread_runs_what_other_threads_give_it() -> None:
     ran = host.RealHost().new_queue()
     loop.call_soon_threadsafe(ran.put, "ran")
     assert ran.get(timeout=60) == "ran"
+
+
+@pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
+@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt])
+def test_a_loop_on_a_thread_goes_on_after_what_ends_loops(
+    monkeypatch: pytest.MonkeyPatch, new_loop: Any, ending: type[BaseException]
+) -> None:
+    monkeypatch.setattr(host, "_new_loop", new_loop)
+    loop = host.RealHost().start_loop("goes on")
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "goes on"]
+    ran = host.RealHost().new_queue()
+
+    def leave() -> None:
+        raise ending
+
+    def begin() -> None:
+        loop.set_exception_handler(lambda _, context: ran.put(type(context["exception"])))
+        loop.call_soon(leave)
+        loop.call_soon(ran.put, "in the same turn")
+
+    loop.call_soon_threadsafe(begin)
+    assert {ran.get(timeout=60), ran.get(timeout=60)} == {"in the same turn", ending}
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(60)
+    loop.close()
 
 
 UNKNOWN = "no name"

@@ -77,7 +77,9 @@ class RecordHandle:
     def add_done_callback(self, callback: "Callable[[RecordHandle], object]") -> None:
         """Call `callback(handle)` once the outcome is known, on the producer's loop thread.
 
-        A callback must not block; it is called at once when the outcome is known already.
+        A callback must not block; it is called at once when the outcome is known already. What it
+        raises on that thread is logged; `sys.exit()` ends an asynchronous program there, and no
+        synchronous one.
         """
         if self.done():
             callback(self)

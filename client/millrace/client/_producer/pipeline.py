@@ -30,7 +30,7 @@ from millrace.client._producer.produce_stream import METHOD, ProduceStream
 from millrace.client._producer.room import FOREVER, Room
 from millrace.client._producer.settings import ProducerConfig
 from millrace.client._producer.transactions import Transactions
-from millrace.client._threads import fork, unclosed
+from millrace.client._threads import fork, logs, unclosed
 from millrace.client._threads.tasks import Tasks, let_go
 from millrace.client._threads.token_lock import TokenLock
 from millrace.core.client.producer.batch import ProducerBatch
@@ -101,6 +101,7 @@ class Pipeline:
         self.is_closed = False
         self.made_in = unclosed.here()
         self.loop = loop
+        self._caught = caught_from_users()
         retry_ms, retry_ms_max = spread(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._retry_s = retry_ms_max / 1000
         router = Router(retry_ms, retry_ms_max, config.metadata_max_age_ms, monotonic_now())
@@ -445,7 +446,7 @@ class Pipeline:
     def _tell(self, waiter: Waiter) -> None:
         try:
             waiter()
-        except Exception as error:  # A user's callback; not the producer's affair.
+        except self._caught as error:  # A user's callback; not the producer's affair.
             self.loop.call_exception_handler(
                 {"message": "a delivery callback raised", "exception": error}
             )
@@ -526,3 +527,11 @@ class Pipeline:
                 break
         self.sender.on_producer_id(ProducerId(response.producer_id))
         self.wake()
+
+
+def caught_from_users() -> type[BaseException]:
+    """Return which errors of the user's functions, called on this loop, do not end it.
+
+    `sys.exit()` ends the loop of a program, but not the one of all synchronous clients.
+    """
+    return BaseException if logs.is_clients_thread() else Exception

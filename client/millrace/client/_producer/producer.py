@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Unpack
 
 from millrace.client._cluster.shared_transactions import Participant, SharedTransaction
-from millrace.client._producer.pipeline import Pipeline
+from millrace.client._producer.pipeline import Pipeline, caught_from_users
 from millrace.client._producer.record_sink import RecordSink
 from millrace.client._producer.settings import (
     BATCH_SIZE_DEFAULT,
@@ -345,4 +345,4 @@ def not_delivered(pipeline: Pipeline, why: str) -> ClosedError:
 def _partitioner(partitioner: str | PartitionFunction) -> Partitioner:
     if isinstance(partitioner, str):
         return _PARTITIONERS[partitioner]()
-    return ByFunction(partitioner)
+    return ByFunction(partitioner, caught_from_users())

@@ -186,6 +186,11 @@ def divert(loop: asyncio.AbstractEventLoop) -> None:
     _by_loop[loop] = _Lines()
 
 
+def is_clients_thread() -> bool:
+    """Return whether this is the thread of the synchronous clients."""
+    return _lines_here() is not None
+
+
 def remember_levels() -> None:
     """Have `logging` remember which levels of libraries are on.
 

@@ -78,10 +78,17 @@ class ByFunction:
     """The user's own function, called once per record that has no partition yet.
 
     A call that raises, or returns no number of a partition, fails its record alone.
+
+    Args:
+        function: of topic, key, value and number of partitions.
+        caught: what it may raise so; the rest ends what calls it, as `sys.exit()` does a program.
     """
 
-    def __init__(self, function: PartitionFunction) -> None:
+    def __init__(
+        self, function: PartitionFunction, caught: type[BaseException] = Exception
+    ) -> None:
         self._function = function
+        self._caught = caught
 
     def partitions(self, intake: Intake, partition_count: int) -> Partitions | None:
         """See `Partitioner`."""
@@ -98,7 +105,7 @@ class ByFunction:
             except MillraceError as error:
                 intake.failures[row] = error
                 chosen[row] = FAILED
-            except Exception as error:  # A user's function may raise anything.
+            except self._caught as error:
                 intake.failures[row] = InvalidRecordError(
                     f"the partitioner raised {error!r} for a record of topic {intake.topic!r}"
                 )
