@@ -12,8 +12,10 @@ from tests.fakes.broker import FakeBroker
 from millrace.client import Admin, Producer
 from millrace.core.errors import (
     Appended,
+    AuthenticationFailedError,
     ConnectionFailedError,
     DeliveryTimedOutError,
+    MillraceError,
     NotControllerError,
 )
 
@@ -157,15 +159,16 @@ async def test_a_new_producer_gets_its_id_from_another_broker(is_silent: bool) -
         assert cut_off.log("orders").values() == [b"x", b"x"]
 
 
-async def test_a_producer_without_an_id_says_why_it_waits() -> None:
+@pytest.mark.parametrize("refusal", [NONE, AuthenticationFailedError("the token has ended")])
+async def test_a_producer_without_an_id_says_why_it_waits(refusal: MillraceError) -> None:
     async with brokers(1) as ((broker,), addresses):
         broker.create_topic("orders")
-        broker.refusal = NONE
+        broker.refusal = refusal
         async with Producer(addresses, delivery_timeout_ms=1_000) as producer:
             assert producer.producer_id_problem() is None
             sent = producer.send("orders", b"x")
-            await broker.until(lambda: producer.producer_id_problem() == NONE.message)
-            with pytest.raises(DeliveryTimedOutError, match=NONE.message) as raised:
+            await broker.until(lambda: producer.producer_id_problem() == refusal.message)
+            with pytest.raises(DeliveryTimedOutError, match=refusal.message) as raised:
                 await sent
             assert raised.value.appended is Appended.NO
             broker.refusal = None

@@ -52,12 +52,9 @@ from millrace.core.client.routing.router import Router
 from millrace.core.errors import (
     Appended,
     ClosedError,
-    ConnectionFailedError,
     MessageTooLargeError,
     MillraceError,
     RefreshMetadataError,
-    RetriableError,
-    UnknownServerError,
 )
 from millrace.core.ids import UNKNOWN_OFFSET, BrokerId, MonotonicMs, ProducerId, WallMs
 from millrace.core.records.compression import Compressor
@@ -520,7 +517,9 @@ class Pipeline:
                 response = await self.cluster.call(
                     ask, attempt_s=lambda: self.cluster.metadata_timeout_s
                 )
-            except (RetriableError, ConnectionFailedError, UnknownServerError) as error:
+            except ClosedError:
+                raise
+            except MillraceError as error:  # A denial, too: a token may be renewed.
                 self.sender.on_no_producer_id(error.message)
                 await asyncio.sleep(self._retry_s)
             else:
