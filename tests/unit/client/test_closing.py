@@ -137,7 +137,7 @@ class EndingStream(Ending):
 
 
 class EndingChannel(Ending):
-    async def stream(self, method: str) -> None:
+    async def stream(self, method: str) -> Any:
         """Nothing is sent."""
 
     async def close(self) -> None:
@@ -151,6 +151,7 @@ class ConnectedCluster(Cluster):
     def __init__(self) -> None:
         super().__init__(NOBODY, client_id="c")
         self.channels: list[EndingChannel] = []
+        self.next_channel: EndingChannel | None = None
 
     async def _connect(self, address: str) -> Connection:
         if address == "never:1":
@@ -158,7 +159,7 @@ class ConnectedCluster(Cluster):
                 await asyncio.Event().wait()
             finally:
                 await asyncio.Event().wait()
-        self.channels.append(EndingChannel(is_stuck=not self.channels))
+        self.channels.append(self.next_channel or EndingChannel(is_stuck=not self.channels))
         return Connection(address, cast(Any, self.channels[-1]))
 
     async def broker(self, broker_id: BrokerId) -> Connection:
@@ -172,19 +173,29 @@ class Machine:
         return lambda *_: None
 
 
-@pytest.mark.parametrize("stuck", range(3))
-@in_virtual_time
-async def test_a_stream_that_does_not_end_leaves_no_other_one_open(stuck: int) -> None:
-    tasks = Tasks(asyncio.get_running_loop(), "test")
-    streams = BrokerStreams(
-        ConnectedCluster(),
+def streams_of(
+    cluster: Cluster, tasks: Tasks, open_stream: Callable[..., Any]
+) -> BrokerStreams[Any]:
+    return BrokerStreams(
+        cluster,
         cast(Any, Machine()),
         lock=nullcontext(),
         tasks=tasks,
         method="/S/Follow",
-        open_stream=lambda broker_id, *_: cast(Any, EndingStream(is_stuck=broker_id == stuck)),
+        open_stream=open_stream,
         on_told=lambda: None,
         on_looked_up=lambda: None,
+    )
+
+
+@pytest.mark.parametrize("stuck", range(3))
+@in_virtual_time
+async def test_a_stream_that_does_not_end_leaves_no_other_one_open(stuck: int) -> None:
+    tasks = Tasks(asyncio.get_running_loop(), "test")
+    streams = streams_of(
+        ConnectedCluster(),
+        tasks,
+        lambda number, *_: cast(Any, EndingStream(is_stuck=number == stuck)),
     )
     for number in range(3):
         streams.perform(Connect(BrokerId(number)))
@@ -196,6 +207,37 @@ async def test_a_stream_that_does_not_end_leaves_no_other_one_open(stuck: int) -
             await streams.close()
     assert all(stream.is_told for stream in opened)
     await tasks.end()
+
+
+class OpeningChannel(EndingChannel):
+    """A channel whose streams open when they are let."""
+
+    def __init__(self) -> None:
+        super().__init__(is_stuck=False)
+        self.may_open = asyncio.Event()
+        self.opened = Stuck()
+
+    async def stream(self, method: str) -> Any:
+        await self.may_open.wait()
+        return self.opened
+
+
+@in_virtual_time
+async def test_a_stream_that_opens_while_the_client_closes_is_closed() -> None:
+    cluster, channel = ConnectedCluster(), OpeningChannel()
+    tasks = Tasks(asyncio.get_running_loop(), "test")
+    opened = EndingStream(is_stuck=False)
+    streams = streams_of(cluster, tasks, lambda *_: cast(Any, opened))
+    streams.perform(Connect(BrokerId(0)))
+    await asyncio.sleep(1)
+    cluster.next_channel = channel
+    streams.perform(Connect(BrokerId(1)))
+    await asyncio.sleep(1)
+    channel.may_open.set()
+    await let_go(host.monotonic_s() + 1, streams.close, tasks.end)
+    assert opened.is_told
+    assert channel.opened.is_told
+    assert len(streams.open_streams()) == 1
 
 
 @in_virtual_time

@@ -196,6 +196,7 @@ class BrokerStreams(Generic[AnyStream]):
         self._on_told = on_told
         self._on_looked_up = on_looked_up
         self._streams: dict[BrokerId, AnyStream] = {}
+        self._is_closed = False
         self.failures = 0
         """Streams that broke, or that could not be opened."""
 
@@ -218,6 +219,9 @@ class BrokerStreams(Generic[AnyStream]):
         try:
             connection = await self._cluster.broker(broker_id)
             stream = await connection.open_stream(self._method)
+            if self._is_closed:
+                stream.cancel()
+                return
             self._streams[broker_id] = self._open_stream(broker_id, connection, stream)
         except AccessDeniedError as error:
             self.failures += 1
@@ -271,7 +275,8 @@ class BrokerStreams(Generic[AnyStream]):
             self._cluster.metadata.learn_address(error.leader)
 
     async def close(self) -> None:
-        """End all streams, and wait until they have ended."""
+        """End all streams, those that open from now on as well, and wait until they have ended."""
+        self._is_closed = True
         streams = self.open_streams()
         for stream in streams:  # All of them first: the wait for one may not end.
             stream.close()
