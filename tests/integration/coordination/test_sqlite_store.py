@@ -1,5 +1,7 @@
 """The SQLite store on real files, with other processes."""
 
+import fcntl
+import os
 import resource
 import signal
 import sqlite3
@@ -225,6 +227,54 @@ def test_a_store_that_another_process_holds_up_is_unavailable_for_a_while(path: 
     other.close()
     assert swap(store, "k", stored(1))
     store.close()
+
+
+# Other users.
+
+
+def test_nobody_else_may_read_what_is_made_and_what_was_there_stays(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        (tmp_path / "there").mkdir(mode=0o755)
+        for directory in (tmp_path / "new" / "data", tmp_path / "there"):
+            store = SqliteStore(directory / "coordination.sqlite")
+            swap(store, "k", stored(1))
+            made = {file.name: file.stat().st_mode & 0o777 for file in directory.iterdir()}
+            assert {"coordination.sqlite", "coordination.sqlite-wal"} < made.keys()
+            assert set(made.values()) == {0o600}
+            store.close()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "new" / "data").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "there").stat().st_mode & 0o777 == 0o755
+
+
+def test_the_names_of_new_directories_are_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # P69
+    flushed: list[str] = []
+    flush = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        flushed.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    SqliteStore(tmp_path / "new" / "data" / "coordination.sqlite").close()
+    assert [f"{tmp_path}", f"{tmp_path}/new", f"{tmp_path}/new/data"] == flushed
+
+
+def test_a_lock_of_the_directory_holds_nobody_up(path: Path) -> None:
+    SqliteStore(path).close()
+    with python(OPENER, path) as opener:
+        directory = os.open(path.parent, os.O_RDONLY)
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        try:
+            assert opener.communicate("go\n", timeout=60) == ("ready\nopened\n", "")
+        finally:
+            os.close(directory)
+            opener.kill()
 
 
 # Damage.

@@ -11,7 +11,8 @@ an object that is equal in both: that write would be lost in the newest state, a
 seen it would refuse that state (P39).
 
 A lock file beside the database keeps other processes out: all of them, or, if several brokers share
-the store, those without that setting.
+the store, those without that setting. A second one lets one process after the other open it. Both
+are for this user alone, as is all that is made here: no other user can hold up a broker.
 
 Rule P41. All brokers are on one machine, where two processes cannot listen at one address. So the
 lease does not record processes here (`LeaseRecord.incarnation`).
@@ -30,6 +31,8 @@ from millrace.broker.coordination.store import (
     CoordinationUnavailableError,
     always,
 )
+from millrace.broker.storage.file_system import make_durable_directory
+from millrace.broker.storage.posix_file_system import PosixFileSystem
 from millrace.core.controller.lease import LeaseRecord
 from millrace.core.errors import InvalidConfigError
 from millrace.core.ids import ControllerEpoch
@@ -83,26 +86,26 @@ class SqliteStore:
         self._path = Path(path)
         self._busy_timeout_s = busy_timeout_ms / 1000
         self._revision = 0  # The highest that was seen.
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            lock = self._path.with_name(self._path.name + ".lock")
-            self._lock = _lock(lock, fcntl.LOCK_EX if is_exclusive else fcntl.LOCK_SH)
-        except OSError as error:
-            raise CoordinationStoreError(
-                f"the coordination store {self._path} cannot be opened: {error}"
-            ) from error
+        files = PosixFileSystem()
+        directory = str(self._path.parent)
         with contextlib.ExitStack() as opened:
-            opened.callback(os.close, self._lock)
-            # One process at a time opens it: SQLite does not wait for others when it begins a
-            # write-ahead log, and no process can use a half-made database.
-            directory = os.open(self._path.parent, os.O_RDONLY | os.O_CLOEXEC)
             opening = opened.enter_context(contextlib.ExitStack())
-            opening.callback(os.close, directory)
-            fcntl.flock(directory, fcntl.LOCK_EX)
+            with self._file_errors():
+                if not files.exists(directory):
+                    make_durable_directory(files, directory)
+                kind = fcntl.LOCK_EX if is_exclusive else fcntl.LOCK_SH
+                opened.enter_context(_locked(self._beside(".lock"), kind | fcntl.LOCK_NB))
+                # One process at a time opens it: SQLite does not wait for others when it begins a
+                # write-ahead log, and no process can use a half-made database.
+                opening.enter_context(_locked(self._beside(".opening"), fcntl.LOCK_EX))
+                if not files.exists(str(self._path)):
+                    # For this user alone. SQLite gives the files beside it the same mode.
+                    files.open(str(self._path), create=True)
             self._objects = opened.enter_context(contextlib.closing(self._connect("FULL")))
             self._check()
             self._lease = opened.enter_context(contextlib.closing(self._connect("NORMAL")))
-            os.fsync(directory)  # Makes the new files' names durable.
+            with self._file_errors():
+                files.fsync_directory(directory)  # Makes the new files' names durable.
             opening.close()
             # In reverse, so that the connection with FULL is the last to close.
             self._opened = opened.pop_all()
@@ -209,6 +212,18 @@ class SqliteStore:
             )
         return written.rowcount == 1
 
+    def _beside(self, suffix: str) -> Path:
+        return self._path.with_name(self._path.name + suffix)
+
+    @contextlib.contextmanager
+    def _file_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise CoordinationStoreError(
+                f"the coordination store {self._path} cannot be opened: {error}"
+            ) from error
+
     def _connect(self, synchronous: str) -> sqlite3.Connection:
         with self._errors(), contextlib.ExitStack() as opened:
             connection = sqlite3.connect(
@@ -281,15 +296,18 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[Callable[..., sqlit
         raise
 
 
-def _lock(path: Path, kind: int) -> int:
-    """Take the lock for as long as the file stays open."""
+@contextlib.contextmanager
+def _locked(path: Path, kind: int) -> Iterator[None]:
+    """Hold a lock file, which no other user can open."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
+        try:
+            fcntl.flock(descriptor, kind)
+        except BlockingIOError:
+            raise InvalidConfigError(
+                f"another broker uses the coordination store beside {path}: stop it, or choose "
+                "another coordination.path"
+            ) from None
+        yield
+    finally:
         os.close(descriptor)
-        raise InvalidConfigError(
-            f"another broker uses the coordination store beside {path}: stop it, or choose another "
-            "coordination.path"
-        ) from None
-    return descriptor

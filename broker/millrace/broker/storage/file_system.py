@@ -5,6 +5,7 @@ power cut after `fdatasync`, names after `fsync_directory` of the directory they
 """
 
 import errno
+import os
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
@@ -167,3 +168,12 @@ def is_passing(error: OSError) -> bool:
 def is_full(error: OSError) -> bool:
     """Return whether the disk or a quota is full, which may pass, rather than broken."""
     return error.errno in _FULL
+
+
+def make_durable_directory(files: FileSystem, path: str) -> None:
+    """Make a directory, and those above it, so that their names survive a power cut (P69)."""
+    parent = os.path.dirname(path) or "."
+    if not files.exists(parent):
+        make_durable_directory(files, parent)
+    files.make_directory(path)
+    files.fsync_directory(parent)

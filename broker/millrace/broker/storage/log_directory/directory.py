@@ -1,12 +1,11 @@
 """A log directory as the broker sees it."""
 
-import os.path
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Self
 
-from millrace.broker.storage.file_system import FileSystem, Lock
+from millrace.broker.storage.file_system import FileSystem, Lock, make_durable_directory
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory import clean_shutdown
@@ -127,7 +126,7 @@ class LogDirectory:
             StorageFullError: the disk is full.
         """
         try:
-            _make_durable_directory(files, path)
+            make_durable_directory(files, path)
             lock = files.lock(f"{path}/{_LOCK}")
         except BlockingIOError:
             raise LogDirFailedError(
@@ -421,11 +420,3 @@ class LogDirectory:
             self.ballast.write(write)
         except OSError as error:
             raise refusal(error, f"marking {self.path} as closed") from error
-
-
-def _make_durable_directory(files: FileSystem, path: str) -> None:
-    parent = os.path.dirname(path) or "."
-    if not files.exists(parent):
-        _make_durable_directory(files, parent)
-    files.make_directory(path)
-    files.fsync_directory(parent)
