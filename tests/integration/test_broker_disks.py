@@ -1,20 +1,18 @@
 """Disks that are full, go away, or forget what was written to them."""
 
-import os
 import resource
 import shutil
-import subprocess
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
 import grpc
-import pytest
 from tests.integration.cli.command_line import CommandLine
 from tests.integration.conftest import StartBroker
 from tests.integration.raw_client import RawClient, batch_of
 from tests.integration.running_broker import RunningBroker, flip, wait_until
+from tests.integration.small_disk import fill, small_disk
 
 from millrace.client import SyncConsumer
 from millrace.core.ids import TopicPartition
@@ -182,19 +180,9 @@ def test_a_process_without_descriptors_goes_on_when_it_has_some_again(
 def test_a_full_disk_refuses_writes_and_consumes_nothing(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if os.geteuid() != 0:
-        pytest.skip("only root may mount a small disk")
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=80m", "tmpfs", str(disk)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip(f"no disk can be mounted: {mounted.stderr.decode().strip()}")
-    try:
+    with small_disk(tmp_path / "disk", 80 * MIB) as disk, ExitStack() as started:
         broker = start_broker(log_dirs=[disk / "log"])
+        started.callback(broker.abandon)
         filler = disk / "filler"
         with RawClient(broker.address) as client:
             fill_and_recover(
@@ -203,18 +191,13 @@ def test_a_full_disk_refuses_writes_and_consumes_nothing(
             topic_id = client.create_topic("t")
         partition = TopicPartition(topic_id, 0)
         for _ in range(2):  # What is kept for this comes back each time.
-            with filler.open("wb", buffering=0) as file, suppress(OSError):
-                while file.write(bytes(4096)):
-                    pass
+            fill(filler)
             broker.kill()
             broker.start()
             filler.unlink(missing_ok=True)
             wait_until(partial(has_room, broker, partition), "there is room again")
         assert broker.stop() == 0
         assert (disk / "log" / "clean-shutdown").exists()
-    finally:
-        broker.abandon()
-        subprocess.run(["umount", str(disk)], check=True)
 
 
 def has_room(broker: RunningBroker, partition: TopicPartition) -> bool:

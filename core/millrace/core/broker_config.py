@@ -168,7 +168,8 @@ class CoordinationConfig:
     path: str = setting(
         "",
         "File of the SQLite database that holds the cluster's metadata, needed with "
-        '`kind = "sqlite"`. Keep it as safe as the logs: without it they cannot be told apart.',
+        '`kind = "sqlite"`. Keep it as safe as the logs: without it they cannot be told apart. It '
+        "keeps 8 MiB beside it, so that brokers can be started when its disk is full.",
     )
     shared: bool = setting(
         False,

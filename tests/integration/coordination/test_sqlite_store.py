@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,9 @@ from tests.integration.coordination.store_contract import (
     stored,
     swap,
 )
+from tests.integration.small_disk import fill, small_disk
 
+from millrace.broker.coordination.reserve import RESERVE_BYTES
 from millrace.broker.coordination.sqlite import SqliteStore
 from millrace.broker.coordination.store import (
     CoordinationStoreError,
@@ -345,18 +347,103 @@ def test_a_path_that_cannot_be_is_named(tmp_path: Path) -> None:
         SqliteStore(tmp_path / "file" / "coordination.sqlite")
 
 
-def test_a_disk_that_fails_is_told_as_such_and_nothing_is_stored(path: Path) -> None:
+def test_a_disk_that_fails_is_told_as_such(path: Path) -> None:
+    filled(path)
+    path.with_name(path.name + "-wal").mkdir()
+    with pytest.raises(CoordinationStoreError, match="failed"):
+        SqliteStore(path)
+
+
+# Full disks.
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", 4 * RESERVE_BYTES) as mounted:
+        yield mounted
+
+
+def reserve_of(path: Path) -> Path:
+    return path.with_name(path.name + ".reserve")
+
+
+def test_a_store_opens_and_is_written_on_a_full_disk(disk: Path) -> None:  # P64
+    path, filler = disk / "coordination.sqlite", disk / "filler"
+    SqliteStore(path).close()
+    for _ in range(2):
+        assert reserve_of(path).stat().st_blocks * 512 == RESERVE_BYTES
+        fill(filler)
+        store = SqliteStore(path)
+        assert not reserve_of(path).exists()
+        old = read(store, "k")
+        version = old.version + 1 if old else 1
+        assert swap(store, "k", stored(version))
+        assert store.compare_and_swap_lease(lease(version))
+        filler.unlink()
+        assert swap(store, "k", stored(version + 1))  # Takes the reserve again.
+        assert store.compare_and_swap_lease(lease(version + 1))
+        store.close()
+
+
+def test_a_reserve_is_given_up_for_what_finds_no_room_later(disk: Path) -> None:
+    path = disk / "coordination.sqlite"
     store = SqliteStore(path)
-    swap(store, "k", stored(1))
-    wal_bytes = path.with_name(path.name + "-wal").stat().st_size
+    fill(disk / "filler")
+    with pytest.raises(CoordinationUnavailableError, match="full: free some space"):
+        swap(store, "k", stored(1, bytes(1 << 20)))
+    assert swap(store, "k", stored(1, bytes(1 << 20)))
+    store.close()
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_full_disk_without_a_reserve_is_no_damage(disk: Path, is_new: bool) -> None:
+    path = disk / "coordination.sqlite"
+    if not is_new:
+        filled(path)
+        reserve_of(path).unlink()
+    fill(disk / "filler")
+    with pytest.raises(CoordinationUnavailableError, match="full: free some space"):
+        SqliteStore(path)
+    (disk / "filler").unlink()
+    store = SqliteStore(path)
+    assert read(store, "k007") == (None if is_new else stored(1, bytes(3000)))
+    store.close()
+
+
+@contextmanager
+def file_size_max(size: int) -> Iterator[None]:
+    """Let writes beyond this size fail with EFBIG, as a quota's do with EDQUOT."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (wal_bytes + 4096, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
-        with pytest.raises(CoordinationStoreError, match="failed"):
-            swap(store, "k", stored(2, bytes(1 << 20)))
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_write_that_finds_no_room_stores_nothing_and_may_be_tried_again(path: Path) -> None:
+    store = SqliteStore(path)
+    swap(store, "k", stored(1))
+    store.compare_and_swap_lease(lease(1))
+    wal_bytes = path.with_name(path.name + "-wal").stat().st_size
+    with file_size_max(wal_bytes):
+        with pytest.raises(CoordinationUnavailableError, match="full"):
+            store.compare_and_swap_lease(lease(2))
+        with pytest.raises(CoordinationUnavailableError, match="full"):
+            swap(store, "k", stored(2, bytes(1 << 20)))
+    with file_size_max(wal_bytes + 4096), pytest.raises(CoordinationUnavailableError, match="full"):
+        swap(store, "k", stored(2, bytes(1 << 20)))
     store.close()
     again = SqliteStore(path)
     assert read(again, "k") == stored(1)
+    assert again.compare_and_swap_lease(lease(2))
     again.close()
+
+
+def test_opening_where_files_may_not_grow_advises_no_restore(path: Path) -> None:
+    filled(path)
+    with (
+        file_size_max(4096),
+        pytest.raises(CoordinationUnavailableError, match="full: free some space"),
+    ):
+        SqliteStore(path)

@@ -1,7 +1,6 @@
 """A real file system that fills up: refused, recovered, nothing lost."""
 
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 from tests.fakes.appending_process import open_directory
 from tests.fakes.log_on_disk import batches_of
 from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
+from tests.integration.small_disk import small_disk
 
 from millrace.broker.storage.log_config import LogConfig
 from millrace.core.errors import StorageFullError
@@ -19,25 +19,15 @@ NOW = WallMs(1)
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MiB; only root may mount one."""
-    mounted = tmp_path / "disk"
-    mounted.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(mounted)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command here")
-    if done.returncode:
-        pytest.skip(f"a file system cannot be mounted here: {done.stderr.strip()}")
-    yield mounted
-    subprocess.run(["umount", str(mounted)], check=True)
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", SIZE) as mounted:
+        yield mounted
 
 
-def test_a_full_disk_refuses_whole_appends_and_goes_on_when_there_is_room(small_disk: Path) -> None:
-    filler = small_disk / "filler"
+def test_a_full_disk_refuses_whole_appends_and_goes_on_when_there_is_room(disk: Path) -> None:
+    filler = disk / "filler"
     filler.write_bytes(os.urandom(2 << 20))
-    directory = open_directory(str(small_disk / "log"))
+    directory = open_directory(str(disk / "log"))
     log = directory.open_partition(TOPIC_PARTITION, LogConfig(segment_bytes=500_000), NOW)
     appended: dict[int, bytes] = {}
     refused = 0
@@ -58,7 +48,7 @@ def test_a_full_disk_refuses_whole_appends_and_goes_on_when_there_is_room(small_
     log.flusher.flush()
     directory.checkpoint(MonotonicMs(0))
     directory.close(clean=True)
-    reopened = open_directory(str(small_disk / "log"))
+    reopened = open_directory(str(disk / "log"))
     assert reopened.was_clean
     log = reopened.open_partition(TOPIC_PARTITION, LogConfig(), NOW)
     assert len(batches_of(log)) == len(appended) + 1

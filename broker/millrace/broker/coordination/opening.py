@@ -33,6 +33,7 @@ def open_store(config: CoordinationConfig) -> CoordinationStore:
     Raises:
         InvalidConfigError: the configuration is wrong.
         CoordinationStoreError: the store is damaged.
+        CoordinationUnavailableError: its disk is full, or it is locked.
     """
     if config.kind is CoordinationKind.SQLITE:
         return SqliteStore(config.path, is_exclusive=not config.shared)

@@ -14,6 +14,8 @@ A lock file beside the database keeps other processes out: all of them, or, if s
 the store, those without that setting. A second one lets one process after the other open it. Both
 are for this user alone, as is all that is made here: no other user can hold up a broker.
 
+A full disk passes. A part of it is kept for this store, so that it can be opened even then (P64).
+
 Rule P41. All brokers are on one machine, where two processes cannot listen at one address. So the
 lease does not record processes here (`LeaseRecord.incarnation`).
 """
@@ -26,12 +28,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from millrace.broker.coordination.reserve import Reserve, is_disk_full
 from millrace.broker.coordination.store import (
     CoordinationStoreError,
     CoordinationUnavailableError,
     always,
 )
-from millrace.broker.storage.file_system import make_durable_directory
+from millrace.broker.storage.file_system import is_full, make_durable_directory
 from millrace.broker.storage.posix_file_system import PosixFileSystem
 from millrace.core.controller.lease import LeaseRecord
 from millrace.core.errors import InvalidConfigError
@@ -64,7 +67,16 @@ COMMIT;
 """
 
 # Nothing was done, or the outcome is unknown; it may work again.
-_TRANSIENT: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL)
+_TRANSIENT: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+# What SQLite says of a write that found no room, and of others that failed.
+_WRITES: Final = (
+    sqlite3.SQLITE_IOERR_WRITE,
+    sqlite3.SQLITE_IOERR_SHMOPEN,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+    sqlite3.SQLITE_IOERR_SHMMAP,
+    sqlite3.SQLITE_CANTOPEN,
+)
 
 
 class SqliteStore:
@@ -78,6 +90,7 @@ class SqliteStore:
     Raises:
         InvalidConfigError: another process has the store open, or the file is something else.
         CoordinationStoreError: the database is damaged, or cannot be opened.
+        CoordinationUnavailableError: the disk is full, or another process's transaction lasts.
     """
 
     def __init__(
@@ -86,29 +99,15 @@ class SqliteStore:
         self._path = Path(path)
         self._busy_timeout_s = busy_timeout_ms / 1000
         self._revision = 0  # The highest that was seen.
-        files = PosixFileSystem()
-        directory = str(self._path.parent)
-        with contextlib.ExitStack() as opened:
-            opening = opened.enter_context(contextlib.ExitStack())
-            with self._file_errors():
-                if not files.exists(directory):
-                    make_durable_directory(files, directory)
-                kind = fcntl.LOCK_EX if is_exclusive else fcntl.LOCK_SH
-                opened.enter_context(_locked(self._beside(".lock"), kind | fcntl.LOCK_NB))
-                # One process at a time opens it: SQLite does not wait for others when it begins a
-                # write-ahead log, and no process can use a half-made database.
-                opening.enter_context(_locked(self._beside(".opening"), fcntl.LOCK_EX))
-                if not files.exists(str(self._path)):
-                    # For this user alone. SQLite gives the files beside it the same mode.
-                    files.open(str(self._path), create=True)
-            self._objects = opened.enter_context(contextlib.closing(self._connect("FULL")))
-            self._check()
-            self._lease = opened.enter_context(contextlib.closing(self._connect("NORMAL")))
-            with self._file_errors():
-                files.fsync_directory(directory)  # Makes the new files' names durable.
-            opening.close()
-            # In reverse, so that the connection with FULL is the last to close.
-            self._opened = opened.pop_all()
+        self._reserve = Reserve(self._beside(".reserve"))
+        has_reserve = self._reserve.is_there
+        try:
+            self._open(is_exclusive)
+        except CoordinationUnavailableError:
+            if not has_reserve or self._reserve.is_there:
+                raise
+            self._open(is_exclusive)  # There is room now.
+        self._reserve.take()
 
     def read_all(self, keys: Sequence[str]) -> list[StoredObject | None]:
         """See `CoordinationStore`."""
@@ -143,6 +142,7 @@ class SqliteStore:
             ]
             revision = self._stored_revision()
         self._revision = revision
+        self._reserve.take()
         return swapped
 
     def read_lease(self) -> LeaseRecord | None:
@@ -189,6 +189,31 @@ class SqliteStore:
         with self._errors():
             self._opened.close()
 
+    def _open(self, is_exclusive: bool) -> None:
+        files = PosixFileSystem()
+        directory = str(self._path.parent)
+        with contextlib.ExitStack() as opened:
+            opening = opened.enter_context(contextlib.ExitStack())
+            with self._file_errors():
+                if not files.exists(directory):
+                    make_durable_directory(files, directory)
+                kind = fcntl.LOCK_EX if is_exclusive else fcntl.LOCK_SH
+                opened.enter_context(_locked(self._beside(".lock"), kind | fcntl.LOCK_NB))
+                # One process at a time opens it: SQLite does not wait for others when it begins a
+                # write-ahead log, and no process can use a half-made database.
+                opening.enter_context(_locked(self._beside(".opening"), fcntl.LOCK_EX))
+                if not files.exists(str(self._path)):
+                    # For this user alone. SQLite gives the files beside it the same mode.
+                    files.open(str(self._path), create=True)
+            self._objects = opened.enter_context(contextlib.closing(self._connect("FULL")))
+            self._check()
+            self._lease = opened.enter_context(contextlib.closing(self._connect("NORMAL")))
+            with self._file_errors():
+                files.fsync_directory(directory)  # Makes the new files' names durable.
+            opening.close()
+            # In reverse, so that the connection with FULL is the last to close.
+            self._opened = opened.pop_all()
+
     def _stored_revision(self) -> int:
         (revision,) = self._objects.execute(
             "SELECT coalesce(max(revision), 0) FROM objects"
@@ -220,6 +245,8 @@ class SqliteStore:
         try:
             yield
         except OSError as error:
+            if is_full(error):
+                raise self._full() from error
             raise CoordinationStoreError(
                 f"the coordination store {self._path} cannot be opened: {error}"
             ) from error
@@ -273,15 +300,28 @@ class SqliteStore:
         try:
             yield
         except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # Without the extended part.
-            if code in _TRANSIENT:
+            code = getattr(error, "sqlite_errorcode", 0)
+            if code & 0xFF in _TRANSIENT:  # Without the extended part.
                 raise CoordinationUnavailableError(
                     f"the coordination store {self._path} is not available now: {error}"
                 ) from error
+            if code == sqlite3.SQLITE_FULL or (code in _WRITES and self._is_disk_full()):
+                raise self._full() from error
             raise CoordinationStoreError(
                 f"the coordination store {self._path} failed: {error}. If the file is damaged, "
                 "restore it from a backup; nothing is repaired by itself"
             ) from error
+
+    def _is_disk_full(self) -> bool:
+        log = self._beside("-wal")
+        return is_disk_full(self._path, log.stat().st_size if log.exists() else 0)
+
+    def _full(self) -> CoordinationUnavailableError:
+        """Return what to say, with room for the next try if there was a reserve."""
+        self._reserve.give_up()
+        return CoordinationUnavailableError(
+            f"the disk of the coordination store {self._path} is full: free some space"
+        )
 
 
 @contextlib.contextmanager
