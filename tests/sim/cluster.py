@@ -59,6 +59,7 @@ from tests.sim.judges.replica_witness import ReplicaWitness
 from tests.sim.judges.state_witness import StateWitness
 from tests.sim.judges.telling import state as told_state
 from tests.sim.judges.witness import Witness
+from tests.sim.machines.clocks import CLOCK_RATE_MAX
 from tests.sim.machines.coordination import NAME as STORE_NAME
 from tests.sim.machines.coordination import BlockingStore, SimulatedStore, StoreWeather
 from tests.sim.machines.machine import BrokerMachine, BrokerProcess, ClientMachine
@@ -108,6 +109,8 @@ _TO_THE_END: Final = Expectations(ok_shares={"poll": 0.5})
 _UP_TO_NOW: Final = Expectations(ok_shares={}, final_polls=False)
 _FLUSHED_US: Final = 5 * SECOND
 """All replicas of a topic that becomes durable are flushed within this time."""
+_STORED_AFTER_US: Final = 10 * SECOND
+"""A deletion is stored within this time after a controller has begun to count."""
 _PORT: Final = 7092
 _KAFKA_PORT: Final = 9092
 _KAFKA_TOO: Final = (Reader, UncommittedReader, KafkaMember, KafkaConsumerMember)
@@ -192,6 +195,7 @@ class SimulatedCluster:
         self._keys_used = 0
         self._writers_made = 0
         self.tombstones: dict[TopicId, int] = {}  # Since when.
+        self._deleted_since: dict[TopicId, int] = {}  # Of `stored_deleted`.
         self._durable_since: dict[TopicId, int] = {}
         self._unclean_until: dict[TopicId, int] = {}
         self._elected_uncleanly: dict[TopicPartition, None] = {}
@@ -573,10 +577,13 @@ class SimulatedCluster:
 
     def _on_deletions(self, shard: StateShard) -> None:
         """Take note of deleted topics: one that comes back is judged as if it were there."""
-        in_trash = self.stored_deleted.copy()
+        deleted_since = self._deleted_since.copy()
         for topic_id in (*shard.topics, *shard.deletions):
             self.stored_deleted.pop(topic_id, None)
+            self._deleted_since.pop(topic_id, None)
         self.stored_deleted.update(shard.deleted)
+        for topic_id in shard.deleted:
+            self._deleted_since.setdefault(topic_id, self._world.now)
         before = [tombstone for tombstone in self.tombstones if shard_of(tombstone) == shard.number]
         for topic_id in {*before} - {*shard.deletions}:
             del self.tombstones[topic_id]
@@ -596,16 +603,17 @@ class SimulatedCluster:
             if not topic.plan.comes_back:
                 self._on_deleted(topic)
             elif topic_id in shard.deletions:
-                if topic_id not in in_trash or not self._may_be_over(in_trash[topic_id]):
+                if not self._may_be_over(deleted_since.get(topic_id, self._world.now)):
                     raise Violation(f"{topic.plan.name} is gone for good, and was to come back")
                 self._on_deleted(topic)
 
-    def _may_be_over(self, deleted: DeletedTopic) -> bool:
-        """Whether the time of a deleted topic is over for a broker, whose clock may be ahead."""
-        clocks = [machine.clock for machine in self.machines.values()]
-        latest_us = max(max(clock.wall(), clock.set_back_from) for clock in clocks)
-        kept_ms = self.settings.cluster.deleted_topic_retention_ms
-        return latest_us // 1_000 - deleted.deleted_at >= kept_ms
+    def _may_be_over(self, deleted_since: int) -> bool:
+        """Whether the time of a deleted topic is over, by clocks that run too fast, but jump not.
+
+        Controllers begin to count before the deletion is stored.
+        """
+        counted_us = (self._world.now - deleted_since + _STORED_AFTER_US) * CLOCK_RATE_MAX
+        return counted_us >= self.settings.cluster.deleted_topic_retention_ms * MILLISECOND
 
     def _begin_topic(self, plan: TopicPlan, topic_id: TopicId) -> None:
         topic = self.running[topic_id] = RunningTopic(plan, topic_id, self._keys_used)

@@ -3,6 +3,7 @@
 from typing import Final
 
 from tests.sim.faults.family import SHORT, Families, Scene, Undo
+from tests.sim.machines.clocks import CLOCK_RATE_MAX
 from tests.sim.world import MINUTE, SECOND
 
 FAMILIES: Final = Families()
@@ -22,7 +23,7 @@ def jump_wall_clock(scene: Scene) -> Undo | None:
 @family("F20", "a clock runs too fast or too slow")
 def change_clock_rate(scene: Scene) -> Undo | None:
     machine = scene.any_machine()
-    machine.clock.set_rate(scene.dice.uniform(0.5, 2.0))
+    machine.clock.set_rate(scene.dice.uniform(0.5, CLOCK_RATE_MAX))
     return lambda: machine.clock.set_rate(1.0)
 
 

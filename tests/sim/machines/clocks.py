@@ -12,6 +12,8 @@ from tests.sim.world import Event, World
 
 EPOCH_US: Final = 1_700_000_000 * 1_000_000
 """The wall time at which worlds begin."""
+CLOCK_RATE_MAX: Final = 2.0
+"""How much too fast a clock may run."""
 
 
 class MachineClock:
@@ -23,7 +25,6 @@ class MachineClock:
 
     Attributes:
         jumped_us: how far the time of day was set forward, and not set back yet.
-        set_back_from: the latest time of day from which it was set back.
     """
 
     def __init__(self, world: World, owner: str) -> None:
@@ -37,7 +38,6 @@ class MachineClock:
         self._timers: list[tuple[int, int, Callable[[], object]]] = []
         self._set = 0
         self.jumped_us = 0
-        self.set_back_from = 0
         self._next: Event | None = None
 
     # --- What a process sees -----------------------------------------------------------------
@@ -75,8 +75,6 @@ class MachineClock:
 
     def jump_wall(self, by_us: int) -> None:
         """Set the time of day, forward or back."""
-        if by_us < 0:
-            self.set_back_from = max(self.set_back_from, self.wall())
         self._wall_offset += by_us
         self.jumped_us += by_us
 

@@ -198,9 +198,9 @@ DELETED_TOPICS: Final[tuple[Mutant, ...]] = (
            "                *shard.deletions.items(),\n"
            "                *((each, (broker_id,)) for each in shard.deleted),\n"
            "            )"),
-    mutant("a deleted topic is gone before its time", "P75", f"{_DELETED}:overdue",
-           "if now - deleted_topic.deleted_at >= config.deleted_topic_retention_ms",
-           "if now > deleted_topic.deleted_at"),
+    mutant("a deleted topic is gone before its time", "P75",
+           f"{_DELETED}:KeptTimes.overdue",
+           "if deleted[topic_id].kept_ms + unstored_ms >= retention_ms", ""),
 )
 # fmt: on
 

@@ -53,9 +53,9 @@ from millrace.core.metadata.objects.store_versions import (
     StoreVersions,
 )
 from millrace.core.metadata.objects.stored_object import CorruptMetadataError, StoredObject
-from millrace.core.metadata.requests import ExpireTopics, Request
+from millrace.core.metadata.requests import Request
 from millrace.runtime import host
-from millrace.runtime.clock import monotonic_now, wall_now
+from millrace.runtime.clock import monotonic_now
 
 _T = TypeVar("_T")
 
@@ -63,8 +63,6 @@ _log = logging.getLogger(__name__)
 
 _CLUSTER_ID_BYTES: Final = 16
 _INCARNATION_BYTES: Final = 8
-_EXPIRE_SECONDS: Final = 1.0
-"""Pause between two looks for deleted topics whose time is over."""
 _UNUSABLE: Final = (CorruptMetadataError, InvalidConfigError, CoordinationObjectTooLargeError)
 """Errors of a store that stay until an operator repairs it."""
 
@@ -230,7 +228,6 @@ class ControllerShell:
         self._started = asyncio.get_running_loop().create_future()
         self._spawn(self._lease.run())
         self._spawn(self._tick())
-        self._spawn(self._expire_topics())
         self._spawn(self._serve_outbox())
         await self._started
 
@@ -369,13 +366,6 @@ class ControllerShell:
             self._has_new_deadline.clear()
             if self._machine is not None:
                 self._perform(self._machine, self._machine.tick(monotonic_now()))
-
-    async def _expire_topics(self) -> None:
-        while True:
-            await asyncio.sleep(_EXPIRE_SECONDS)
-            if self.is_controller:
-                with contextlib.suppress(NotControllerError):  # The next one does it.
-                    await self.request(ExpireTopics(now=wall_now()))
 
     # Effects.
 

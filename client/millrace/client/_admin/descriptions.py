@@ -64,7 +64,7 @@ class DeletedTopic:
     deleted_at_ms: WallMs
     """Time of the deletion."""
     gone_at_ms: WallMs
-    """Time at which it will be gone for good, with its records."""
+    """Time at which it will be gone for good, with its records, at the earliest."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -67,7 +67,6 @@ from millrace.core.metadata.requests import (
     DeleteTopics,
     DrainBroker,
     ElectLeaders,
-    ExpireTopics,
     Heartbeat,
     HeartbeatAnswer,
     LogEnd,
@@ -129,7 +128,6 @@ class Decisions:
             DeleteTopics: self._topics.delete,
             UndeleteTopics: self._topics.undelete,
             PurgeTopics: self._topics.purge,
-            ExpireTopics: self._topics.expire,
             ConfirmDeletions: self._topics.confirm_deletions,
             AllocateProducerIds: self._allocate_producer_ids,
             RegisterBroker: self._membership.register,
@@ -218,6 +216,7 @@ class Decisions:
             every = leadership.all_partitions(self._decided)
             self._decided.put_partitions(leadership.elected(self._decided, self._config, every))
         self._membership.tick(now)
+        self._topics.tick(now)
         touched = self._complete_reassignments()
         if now - self._balanced_at < LEADER_BALANCE_INTERVAL_MS:
             is_news = self._known_of_log_ends() != self._recovered_at

@@ -9,6 +9,10 @@ When the topic comes back, leaders are elected as after a restart of all brokers
 replicas may lead, in a new leader epoch (`partitions/closing.py`). Replicas of brokers that were
 unregistered meanwhile are left out.
 
+No clock that jumps may end the time of a topic, neither in a controller's term nor between two of
+them: the time is what controllers have counted by their monotonic clocks (`KeptTimes`). When a
+topic was deleted by the time of day is only for people, and for the order of deletions.
+
 The name of a deleted topic is free for another one.
 """
 
@@ -24,7 +28,7 @@ from millrace.core.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import NO_BROKER, BrokerId, TopicId, WallMs
+from millrace.core.ids import NO_BROKER, BrokerId, MonotonicMs, TopicId
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import (
     BrokerRegistration,
@@ -38,6 +42,15 @@ from millrace.core.topics import parse_topic_name
 
 _NAMED_MAX: Final = 20
 """Ids that a refusal names."""
+
+_LOOK_INTERVAL_MS: Final = 1000
+"""Pause between two looks at the time of deleted topics. After a longer one they count twice as
+much at the most: the clock has jumped."""
+
+_STORED_PARTS: Final = 100
+_STORE_INTERVAL_MS_MIN: Final = 60_000
+"""What was counted is stored after this part of the retention, and not more often than this. So
+much is lost with the controller."""
 
 
 def found(decided: DecidedMetadata, ref: TopicRef) -> DeletedTopic:
@@ -114,13 +127,52 @@ def undeleted(decided: DecidedMetadata, config: ClusterConfig, ref: TopicRef) ->
     return topic
 
 
-def overdue(decided: DecidedMetadata, config: ClusterConfig, now: WallMs) -> list[TopicId]:
-    """Return the deleted topics whose time is over."""
-    return [
-        topic_id
-        for topic_id, deleted_topic in decided.deleted.items()
-        if now - deleted_topic.deleted_at >= config.deleted_topic_retention_ms
-    ]
+class KeptTimes:
+    """Counts how long deleted topics have been kept, and which of them are overdue.
+
+    Args:
+        decided: has what was counted, now and then.
+    """
+
+    def __init__(self, decided: DecidedMetadata) -> None:
+        self._decided = decided
+        self._looked_at: MonotonicMs | None = None  # In this term.
+        self._stored_at: MonotonicMs | None = None
+        self._unstored: dict[TopicId, int] = {}  # Counted beyond what `decided` has.
+
+    def restart(self, topic_id: TopicId) -> None:
+        """Count from the beginning: the topic is deleted now."""
+        self._unstored.pop(topic_id, None)
+
+    def overdue(self, retention_ms: int, now: MonotonicMs) -> list[TopicId]:
+        """Count the time since the last look; return the topics whose time is over."""
+        if self._looked_at is None or self._stored_at is None:
+            self._looked_at = self._stored_at = now
+        passed_ms = min(now - self._looked_at, 2 * _LOOK_INTERVAL_MS)
+        if 0 < passed_ms < _LOOK_INTERVAL_MS:
+            return []
+        self._looked_at = now
+        deleted = self._decided.deleted
+        # Where no count has begun, it begins now.
+        self._unstored = {
+            topic_id: self._unstored.get(topic_id, -passed_ms) + passed_ms for topic_id in deleted
+        }
+        overdue = [
+            topic_id
+            for topic_id, unstored_ms in self._unstored.items()
+            if deleted[topic_id].kept_ms + unstored_ms >= retention_ms
+        ]
+        if now - self._stored_at >= max(retention_ms // _STORED_PARTS, _STORE_INTERVAL_MS_MIN):
+            self._stored_at = now
+            self._store()
+        return overdue
+
+    def _store(self) -> None:
+        for topic_id, unstored_ms in self._unstored.items():
+            before = self._decided.deleted[topic_id]
+            kept = replace(before, kept_ms=before.kept_ms + unstored_ms)
+            self._decided.put_deleted(kept)
+            self._unstored[topic_id] = 0
 
 
 def too_many(decided: DecidedMetadata, config: ClusterConfig) -> list[TopicId]:

@@ -12,7 +12,7 @@ from millrace.core.controller.decided.decision import Decision, decide_each
 from millrace.core.controller.effects import TopicGone
 from millrace.core.controller.partitions import closing, leadership
 from millrace.core.errors import MillraceError
-from millrace.core.ids import TopicId, TopicPartition
+from millrace.core.ids import MonotonicMs, TopicId, TopicPartition
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import SHARD_KEYS, Topic, shard_of
 from millrace.core.metadata.requests import (
@@ -22,7 +22,6 @@ from millrace.core.metadata.requests import (
     CreateTopics,
     CreateTransactionsTopic,
     DeleteTopics,
-    ExpireTopics,
     NewTopic,
     PurgeTopics,
     TopicChange,
@@ -49,6 +48,7 @@ class TopicRequests:
         self.config = config
         self.gone: list[TopicGone] = []
         self._decided = decided
+        self._kept_times = deleted_topics.KeptTimes(decided)
 
     def create(self, request: CreateTopics) -> Decision:
         def create(asked: tuple[NewTopic, TopicId]) -> Topic:
@@ -86,6 +86,7 @@ class TopicRequests:
             topic = topic_changes.deletable(self._decided, asked)
             if not request.validate_only:
                 self._decided.delete(closing.closed(topic), request.deleted_at)
+                self._kept_times.restart(topic.topic_id)
                 if not self.config.deleted_topic_retention_ms:
                     self._purge(topic.topic_id, "cluster.deleted_topic_retention_ms is 0")
             return topic
@@ -116,15 +117,16 @@ class TopicRequests:
 
         return decide_each(purge, request.topics, key_of)
 
-    def expire(self, request: ExpireTopics) -> Decision:
-        for topic_id in deleted_topics.overdue(self._decided, self.config, request.now):
-            self._purge(topic_id, "its time is over")
-        return Decision(None)
-
     def confirm_deletions(self, request: ConfirmDeletions) -> Decision:
         for topic_id in request.topic_ids:
             self._decided.confirm_deletion(topic_id, request.broker_id)
         return Decision(None, [SHARD_KEYS[shard_of(topic_id)] for topic_id in request.topic_ids])
+
+    def tick(self, now: MonotonicMs) -> None:
+        """Let deleted topics be gone for good whose time is over."""
+        retention_ms = self.config.deleted_topic_retention_ms
+        for topic_id in self._kept_times.overdue(retention_ms, now):
+            self._purge(topic_id, "its time is over")
 
     def let_deleted_topics_give_way(self) -> None:
         """Keep the bounds of deleted topics: their number, and the room in changed objects."""

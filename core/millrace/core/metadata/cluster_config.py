@@ -161,7 +161,8 @@ class ClusterConfig:
     deleted_topic_retention_ms: int = setting(
         86_400_000,
         "How long a deleted topic can be brought back with `millrace topic undelete`. Its files "
-        "stay on the brokers for this time. `0`: it is gone for good at once.",
+        "stay on the brokers for this time, which counts while there is a controller. `0`: it is "
+        "gone for good at once.",
         unit=Unit.MILLISECONDS,
     )
     deleted_topics_max: int = setting(

@@ -264,10 +264,16 @@ class DeletedTopic:
     """A deleted topic that can be brought back: brokers keep its files, and open none of them.
 
     No partition has a leader or an ISR: see `core/controller/partitions/closing.py`.
+
+    Attributes:
+        topic: as it was.
+        deleted_at: by the time of day of the controller, which may have been wrong.
+        kept_ms: how long controllers have kept it since, as far as they have stored that.
     """
 
     topic: Topic
     deleted_at: WallMs
+    kept_ms: int = 0
 
 
 class Listener(StrEnum):

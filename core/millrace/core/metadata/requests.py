@@ -135,7 +135,7 @@ class DeleteTopics:
     Answer: for each topic, in order, the deleted `Topic` or a `MillraceError`.
 
     Attributes:
-        deleted_at: now.
+        deleted_at: now, as people are told it.
     """
 
     topics: Sequence[TopicRef]
@@ -161,13 +161,6 @@ class PurgeTopics:
     """
 
     topics: Sequence[TopicRef]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpireTopics:
-    """Let deleted topics be gone for good whose time is over now. Answer: None."""
-
-    now: WallMs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -488,7 +481,6 @@ Request = (
     | DeleteTopics
     | UndeleteTopics
     | PurgeTopics
-    | ExpireTopics
     | ConfirmDeletions
     | AllocateProducerIds
     | RegisterBroker

@@ -22,7 +22,7 @@ _PARTITION_BYTES: Final = 78
 _REPLICA_BYTES: Final = 19
 _MOVED_BYTES: Final = 5
 _DELETION_BYTES: Final = 48
-_TIME_BYTES: Final = 32
+_TIME_BYTES: Final = 56
 _HOLDER_BYTES: Final = 5
 
 

@@ -18,7 +18,6 @@ from millrace.core.metadata.model import DeletedTopic, PartitionState, Topic, sh
 from millrace.core.metadata.requests import (
     AlterPartitions,
     DeleteTopics,
-    ExpireTopics,
     PurgeTopics,
     TopicRef,
     UndeleteTopics,
@@ -252,15 +251,79 @@ def test_its_name_is_not_free_while_its_return_may_be_stored_last() -> None:
 
 
 def test_its_time_is_over_after_the_setting() -> None:
-    cluster = Cluster()
+    cluster = Cluster(config=ClusterConfig(deleted_topic_retention_ms=10_000))
     topic_id = cluster.create()
+    cluster.driver.pass_time(5000)
     delete(cluster, topic_id)
-    cluster.driver.ask(ExpireTopics(now=WallMs(NOW + DAY - 1)))
+    cluster.driver.pass_time(9900)
     assert cluster.driver.image.may_return(topic_id)
-    cluster.driver.ask(ExpireTopics(now=WallMs(NOW + DAY)))
+    cluster.driver.pass_time(2000)  # It is looked at each second.
     assert not cluster.driver.image.may_return(topic_id)
     assert cluster.driver.image.deletions_of(BrokerId(1)) == [topic_id]
     assert isinstance(undelete(cluster, topic_id=topic_id), UnknownTopicOrPartitionError)
+
+
+def test_its_time_begins_again_with_another_deletion() -> None:
+    cluster = Cluster(config=ClusterConfig(deleted_topic_retention_ms=10_000))
+    topic_id = cluster.create()
+    delete(cluster, topic_id)
+    cluster.driver.pass_time(9000)
+    back(cluster, topic_id)
+    delete(cluster, topic_id)
+    cluster.driver.pass_time(9900)
+    assert back(cluster, topic_id).leader != NO_BROKER
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+@pytest.mark.parametrize("at", [NOW - 2 * DAY, NOW, NOW + 2 * DAY])
+def test_a_time_of_day_that_is_wrong_makes_no_difference(at: int, is_replaced: bool) -> None:
+    cluster = Cluster(config=ClusterConfig(deleted_topic_retention_ms=10_000))
+    topic_id = cluster.create()
+    delete(cluster, topic_id, at)
+    if is_replaced:
+        cluster.replace_controller()
+    cluster.driver.pass_time(9900)
+    assert cluster.driver.image.may_return(topic_id)
+    cluster.driver.pass_time(2000)
+    assert not cluster.driver.image.may_return(topic_id)
+
+
+def test_a_jump_of_the_controllers_clock_does_not_end_its_time() -> None:
+    cluster = Cluster()
+    topic_id = cluster.create()
+    delete(cluster, topic_id)
+    for _ in range(3):
+        cluster.driver.pass_time(3000)
+        cluster.driver.now += 2 * DAY
+        cluster.driver.tick()
+    assert back(cluster, topic_id).replicas
+
+
+def test_what_controllers_have_counted_before_is_not_counted_again() -> None:
+    retention_ms, term_ms = 150_000, 70_000  # What is counted is stored each minute.
+    cluster = Cluster(config=ClusterConfig(deleted_topic_retention_ms=retention_ms))
+    topic_id = cluster.create()
+    delete(cluster, topic_id)
+    for _ in range(2):
+        cluster.driver.pass_time(term_ms)
+        cluster.replace_controller()
+    cluster.driver.pass_time(retention_ms - 2 * term_ms)
+    assert cluster.driver.image.may_return(topic_id)
+    cluster.driver.pass_time(2 * (term_ms - 60_000) + 5000)
+    assert not cluster.driver.image.may_return(topic_id)
+
+
+def test_what_was_counted_is_stored_now_and_then() -> None:
+    cluster = Cluster(config=ClusterConfig(deleted_topic_retention_ms=6_000_000))
+    topic_id = cluster.create()
+    delete(cluster, topic_id)
+    before = cluster.driver.image.epoch
+    cluster.driver.pass_time(59_000)  # Of a hundredth.
+    assert cluster.driver.image.epoch == before
+    cluster.driver.pass_time(3000)
+    deleted = kept(cluster.driver, topic_id)
+    assert deleted is not None
+    assert 58_000 <= deleted.kept_ms <= 62_000
 
 
 def test_without_a_time_it_is_gone_at_once() -> None:

@@ -15,12 +15,20 @@ from millrace.core.ids import (
     Offset,
     PartitionEpoch,
     TopicId,
+    WallMs,
 )
-from millrace.core.metadata.model import BrokerLife, PartitionState, StateShard, Topic
+from millrace.core.metadata.model import (
+    BrokerLife,
+    DeletedTopic,
+    PartitionState,
+    StateShard,
+    Topic,
+)
 from millrace.core.metadata.objects.encoding import encode_shard
 from millrace.core.metadata.shard_size import (
     EMPTY_BYTES,
     added_bytes,
+    deleted_bytes,
     deletions_bytes,
     topic_bytes,
 )
@@ -86,6 +94,25 @@ def test_what_is_deleted_and_not_yet_everywhere_is_counted_too() -> None:
     deletions = {TopicId(bytes(15) + bytes([number])): frozenset(IDS) for number in range(100)}
     shard = StateShard(number=0, deletions=deletions)
     assert stored_bytes(shard) <= EMPTY_BYTES + deletions_bytes(deletions)
+
+
+@pytest.mark.parametrize("partitions", [1, 100])
+def test_a_topic_that_can_be_brought_back_is_counted_with_its_times(partitions: int) -> None:
+    every = [
+        DeletedTopic(
+            topic=topic(number, partitions, 3, is_led=False),
+            deleted_at=WallMs(10**13 - 1),
+            kept_ms=2**31 - 1,
+        )
+        for number in range(50)
+    ]
+    shard = StateShard(
+        number=0,
+        version=EPOCH,
+        controller_epoch=ControllerEpoch(EPOCH),
+        deleted={each.topic.topic_id: each for each in every},
+    )
+    assert stored_bytes(shard) <= EMPTY_BYTES + sum(map(deleted_bytes, every))
 
 
 def test_a_deleted_topic_counts_for_less_than_one_that_is_there() -> None:

@@ -161,6 +161,7 @@ def encode_shard(shard: StateShard) -> StoredObject:
             topic_id.hex(): {
                 **_topic_state(deleted_topic.topic),
                 "deleted_at": deleted_topic.deleted_at,
+                "kept_ms": deleted_topic.kept_ms,
             }
             for topic_id, deleted_topic in shard.deleted.items()
         },
@@ -193,7 +194,9 @@ def decode_shard(number: int, stored: StoredObject, known: StateShard | None = N
         topics = [_topic(key, value, earlier) for key, value in state["topics"].items()]
         deleted = [
             DeletedTopic(
-                topic=_topic(key, value, earlier), deleted_at=WallMs(int(value["deleted_at"]))
+                topic=_topic(key, value, earlier),
+                deleted_at=WallMs(int(value["deleted_at"])),
+                kept_ms=int(value.get("kept_ms", 0)),
             )
             # Not in objects of an earlier release.
             for key, value in state.get("deleted", {}).items()

@@ -110,6 +110,9 @@ DELETED = Topic(
         ),
     ),
 )
+DELETED_TOPIC = DeletedTopic(
+    topic=DELETED, deleted_at=WallMs(1_795_351_260_289), kept_ms=86_000_000
+)
 SHARD = StateShard(
     number=5,
     version=7,
@@ -154,7 +157,7 @@ SHARD = StateShard(
             ),
         )
     },
-    deleted={DELETED.topic_id: DeletedTopic(topic=DELETED, deleted_at=WallMs(1_795_351_260_289))},
+    deleted={DELETED.topic_id: DELETED_TOPIC},
     deletions={
         TopicId(bytes(3) + b"\x45" + bytes(12)): frozenset({BrokerId(0)}),
         TopicId(bytes(3) + b"\x25" + bytes(12)): frozenset({BrokerId(4), BrokerId(0)}),
@@ -215,6 +218,7 @@ def test_a_stored_object_is_compact_json_that_people_can_read() -> None:
                 "00000065" + "00" * 12: {
                     "config": {},
                     "deleted_at": 1_795_351_260_289,
+                    "kept_ms": 86_000_000,
                     "name": "default/gone",
                     "partitions": [[-1, 3, 5, [0, 4], [], [[0, 3], [4, 9]]]],
                 }
