@@ -34,7 +34,8 @@ def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def file_at(path: Path, told: list[str] | None = None) -> TokenFile:
-    return TokenFile(str(path), [].append if told is None else told.append)
+    problems: list[str] = [] if told is None else told
+    return TokenFile(str(path), problems.append)
 
 
 def sent_by(file: TokenFile) -> str:
