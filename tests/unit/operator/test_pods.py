@@ -1,6 +1,5 @@
 """What pods, and events about them, say."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ from millrace.operator.plan.pods import broker_pods, last_words, own_pods, why_n
 from millrace.operator.plan.rolling import Restart, Wait, next_step
 from millrace.operator.reconcile.resources import cluster_of
 
-NOW = datetime(2026, 11, 30, 12, tzinfo=UTC).timestamp()
+RECENT = "2026-11-30T11:50:00Z"
 
 FAILED = (
     '{"level": "critical", "event": "broker_failed", "message": "the broker stops", '
@@ -65,7 +64,7 @@ def test_a_pod_that_crashes_says_its_reason_and_then_the_broker_s_words() -> Non
         "spec": {"containers": [{"name": "broker", "image": "millrace:1"}]},
         "status": {"containerStatuses": [container]},
     }
-    (found,) = broker_pods([pod], [], {}, now=NOW)
+    (found,) = broker_pods([pod], [], {}, recent=RECENT)
     assert found.problem == (
         "CrashLoopBackOff: the broker stops: broker 'b-0': an older copy was put back"
     )
@@ -78,7 +77,7 @@ def test_a_broker_runs_its_own_image_beside_containers_that_webhooks_add() -> No
     )
     for containers in ([sidecar, broker], [broker, sidecar]):
         pod = {"metadata": {"name": "c-b-0", "uid": "u"}, "spec": {"containers": containers}}
-        (found,) = broker_pods([pod], [], {}, now=NOW)
+        (found,) = broker_pods([pod], [], {}, recent=RECENT)
         assert found.image == "m:1"
 
 
@@ -93,7 +92,7 @@ def test_the_revision_of_a_pod_is_its_stateful_set_s_beside_other_owners() -> No
         },
         "spec": {"containers": [{"name": "broker", "image": "m:1"}]},
     }
-    (found,) = broker_pods([pod], [stateful_set], {}, now=NOW)
+    (found,) = broker_pods([pod], [stateful_set], {}, recent=RECENT)
     assert (found.is_revision_known, found.is_current) == (True, False)
 
 
@@ -160,7 +159,7 @@ def test_restarts_of_long_ago_break_no_container_that_is_well(
         )
     )
     stateful_set = {"metadata": {"name": "c-b"}, "status": {"updateRevision": "r2"}}
-    pods = broker_pods([outdated, waits], [stateful_set], {}, now=NOW)
+    pods = broker_pods([outdated, waits], [stateful_set], {}, recent=RECENT)
     step = next_step(pods, None, pods_wanted=2, controller=None)
     assert isinstance(step, Restart if is_broken else Wait)
     assert is_broken or (not pods[1].problem and step.why == "c-b-0 is not ready yet")

@@ -502,11 +502,9 @@ class Pipeline:
             self.sender.on_late_refusal(broker_id)
 
     async def _allocate_producer_id(self) -> None:
-        request = produce_pb2.InitProducerIdRequest()
-
         async def ask(connection: Connection) -> produce_pb2.InitProducerIdResponse:
             response: produce_pb2.InitProducerIdResponse = await connection.produce.InitProducerId(
-                request
+                produce_pb2.InitProducerIdRequest()
             )
             # Raised in here: another broker may have ids left, or a way to the controller.
             wire.raise_if_refused(response)

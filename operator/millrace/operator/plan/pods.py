@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any, Final
 
 from millrace.operator.model.cluster import Cluster
@@ -11,7 +10,7 @@ from millrace.operator.model.objects import Document, broker_container
 from millrace.operator.plan.rolling import BrokerPod
 
 _BROKEN_AFTER_RESTARTS: Final = 2
-_BROKEN_FOR_S: Final = 600.0
+BROKEN_FOR_S: Final = 600.0
 """For how long a container that runs again may still be broken: longer than the pauses before
 Kubernetes starts one again."""
 _ERROR: Final = "error: "
@@ -37,19 +36,20 @@ def broker_pods(
     stateful_sets: Iterable[Document],
     restart: Mapping[str, str],
     *,
-    now: float,
+    recent: str,
 ) -> list[BrokerPod]:
     """Return the pods by name.
 
     Args:
         restart: pods that have to be restarted for another reason than their revision.
-        now: in seconds since 1970.
+        recent: the time `BROKEN_FOR_S` ago, as the API server writes times: such texts compare as
+            the times do.
     """
     revisions = {
         stateful_set["metadata"]["name"]: _update_revision(stateful_set)
         for stateful_set in stateful_sets
     }
-    found = [_broker_pod(pod, revisions, now) for pod in pods]
+    found = [_broker_pod(pod, revisions, recent) for pod in pods]
     found = [
         replace(pod, is_current=False, why_outdated=restart[pod.name])
         if pod.is_current and pod.name in restart
@@ -153,7 +153,7 @@ def _update_revision(stateful_set: Document) -> str | None:
     return revision
 
 
-def _broker_pod(pod: Document, revisions: Mapping[str, str | None], now: float) -> BrokerPod:
+def _broker_pod(pod: Document, revisions: Mapping[str, str | None], recent: str) -> BrokerPod:
     metadata, status = pod["metadata"], pod.get("status") or {}
     owners = [owner["name"] for owner in metadata.get("ownerReferences") or ()]
     revision = next((revisions[owner] for owner in owners if owner in revisions), None)
@@ -162,7 +162,7 @@ def _broker_pod(pod: Document, revisions: Mapping[str, str | None], now: float) 
         condition.get("type") == "Ready" and condition.get("status") == "True"
         for condition in status.get("conditions") or ()
     )
-    is_broken, problem = _trouble(status, now) if not is_ready else (False, "")
+    is_broken, problem = _trouble(status, recent) if not is_ready else (False, "")
     return BrokerPod(
         name=metadata["name"],
         uid=metadata["uid"],
@@ -177,14 +177,14 @@ def _broker_pod(pod: Document, revisions: Mapping[str, str | None], now: float) 
     )
 
 
-def _trouble(status: Mapping[str, Any], now: float) -> tuple[bool, str]:
+def _trouble(status: Mapping[str, Any], recent: str) -> tuple[bool, str]:
     """Return whether a pod is broken, and why it is not ready by its status."""
     for container in (
         *(status.get("initContainerStatuses") or ()),
         *(status.get("containerStatuses") or ()),
     ):
         waiting = (container.get("state") or {}).get("waiting") or {}
-        ended = _last_end(container, now)
+        ended = _last_end(container, recent)
         reason = waiting.get("reason", "")
         words = last_words((ended or {}).get("message") or "")
         told = [reason, words or waiting.get("message", "")]
@@ -200,7 +200,7 @@ def _trouble(status: Mapping[str, Any], now: float) -> tuple[bool, str]:
     return False, ""
 
 
-def _last_end(container: Mapping[str, Any], now: float) -> Mapping[str, Any] | None:
+def _last_end(container: Mapping[str, Any], recent: str) -> Mapping[str, Any] | None:
     """Return how a container ended last; None: it never did, or was well for a while since then.
 
     Kubernetes never forgets how often a container was started, and each start of its node counts.
@@ -211,7 +211,4 @@ def _last_end(container: Mapping[str, Any], now: float) -> Mapping[str, Any] | N
     is_well = "running" in state or (over is not None and over.get("exitCode") == 0)
     if not is_well:
         return ended or over
-    if ended is None or not ended.get("finishedAt"):
-        return None
-    finished = datetime.fromisoformat(ended["finishedAt"]).timestamp()
-    return ended if now - finished < _BROKEN_FOR_S else None
+    return ended if ended is not None and (ended.get("finishedAt") or "") > recent else None

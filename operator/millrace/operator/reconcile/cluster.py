@@ -53,7 +53,13 @@ from millrace.operator.plan.issued import CERTIFIED_CONDITION
 from millrace.operator.plan.lost import LostBroker, lost_brokers
 from millrace.operator.plan.outside import Outside
 from millrace.operator.plan.paused import as_it_is, present_replicas
-from millrace.operator.plan.pods import broker_pods, is_unscheduled, own_pods, why_not_made
+from millrace.operator.plan.pods import (
+    BROKEN_FOR_S,
+    broker_pods,
+    is_unscheduled,
+    own_pods,
+    why_not_made,
+)
 from millrace.operator.plan.rolling import (
     Restart,
     may_be_disrupted,
@@ -243,8 +249,8 @@ class ClusterReconciler:
         cluster = with_security(cluster, secured.next)
         await self._brokers.reach(cluster, way_to(cluster, secured))
         held = await self._trust(cluster, seen)
-        at = self._clock().timestamp()
-        pods = broker_pods(seen.pods, seen.stateful_sets, {}, now=at)
+        recent = written(self._clock() - timedelta(seconds=BROKEN_FOR_S))
+        pods = broker_pods(seen.pods, seen.stateful_sets, {}, recent=recent)
         found = await self._brokers.find(cluster) if any(pod.is_ready for pod in pods) else None
         members = None if found is None else found.members()
         partitions = None if found is None else found.partitions()
@@ -288,7 +294,7 @@ class ClusterReconciler:
                 scale = replace(scale, message=f"{message}: {error}")
         lost = await self._replace_lost(cluster, document, seen, found)
         seen = await self._observe(cluster)
-        pods = broker_pods(seen.pods, seen.stateful_sets, volumes.restart, now=at)
+        pods = broker_pods(seen.pods, seen.stateful_sets, volumes.restart, recent=recent)
         if found is not None and not all(pod.is_current for pod in pods):
             # A restart goes by what brokers say now, and not before all these requests.
             found = await self._brokers.find(cluster)
