@@ -2,9 +2,8 @@
 
 It looks like Millrace's `Consumer` where the simulator's readers use it, so one reader drives both.
 The version of its fetches is drawn: without sessions, with them, and by the ids of topics; before
-zstd was known, and after that. What
-comes is verified batch by batch; records of aborted transactions are left out by the list that
-comes with them, as Kafka's consumers do it.
+zstd was known, and after that. What comes is verified batch by batch; records of aborted
+transactions are left out by the list that comes with them, as Kafka's consumers do it.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ from tests.sim.clients.kafka.connections import (
     KnownTopic,
     error_of,
 )
-from tests.sim.clients.kafka.records import KafkaBatch, batches_in
+from tests.sim.clients.kafka.records import BrokenBatchError, KafkaBatch, batches_in
 from tests.sim.machines.process import raise_failure
 
 from millrace.broker.kafka.requests import ApiKey
@@ -30,6 +29,7 @@ from millrace.broker.kafka.wire.errors import Code
 from millrace.client import Record
 from millrace.core.errors import (
     ConnectionFailedError,
+    CorruptBatchError,
     LogTruncatedError,
     MillraceError,
     OffsetOutOfRangeError,
@@ -437,7 +437,10 @@ class KafkaConsumer:
         if self._version >= _RACKS_SINCE and told.preferred_read_replica >= 0:
             until_s = asyncio.get_running_loop().time() + _PREFERRED_S
             where.preferred = (told.preferred_read_replica, until_s)
-        self._take(where, bytes(told.records or b""), told.aborted_transactions)
+        try:
+            self._take(where, bytes(told.records or b""), told.aborted_transactions)
+        except BrokenBatchError as error:  # A disk may have damaged it: readers know.
+            where.error = CorruptBatchError(f"{name}: {error}")
 
     def _take(self, where: _Position, data: bytes, aborted: Any) -> None:
         begins = [(each.first_offset, each.producer_id) for each in aborted or ()]
