@@ -110,6 +110,10 @@ def test_each_visitor_sees_what_the_own_token_may_see(page: WebPage) -> None:
     assert "consume" in body
     status, body = Visitor(page).enter("administrator").get("/")
     assert status == HTTPStatus.OK
+    assert "only for those who may describe the cluster and all topics" in body
+    assert "Healthy" not in body
+    status, body = Visitor(page).enter("root").get("/")
+    assert status == HTTPStatus.OK
     assert "Healthy" in body
 
 

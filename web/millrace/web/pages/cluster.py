@@ -31,7 +31,9 @@ async def page(visit: Visit) -> Page:
     return Page(
         "Cluster",
         [
-            left_out("Whether all is well") if health is None else state(health),
+            left_out("Whether all is well", "the cluster and all topics")
+            if health is None
+            else state(health),
             _facts(visit, cluster, users),
             brokers_table(visit, cluster, list(topics.values())),
             None if health is None else _problems(visit, health),

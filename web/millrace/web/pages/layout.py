@@ -134,9 +134,9 @@ async def allowed(asked: Awaitable[Answer]) -> Answer | None:
         return None
 
 
-def left_out(what: str) -> Markup:
+def left_out(what: str, needed: str = "the cluster") -> Markup:
     """Return what is said in the place of something that a visitor may not see."""
-    return element("p", f"{what}: only for those who may describe the cluster.", class_="quiet")
+    return element("p", f"{what}: only for those who may describe {needed}.", class_="quiet")
 
 
 UNKNOWN: Final = element("span", "–", class_="unknown", title="not known, or none")
