@@ -59,8 +59,16 @@ def test_an_attack_is_bounded_and_others_are_served(world: World, attack: str, m
     verdict = attacked(world, ATTACKS[attack], SECONDS, before_seconds=0.2)
     assert not verdict.trouble
     assert verdict.grown_mib < ATTACKS[attack].memory_mib_max
+
+    def is_counted() -> bool:
+        return world.broker.metrics().get(metric, 0) > before
+
     if metric:
-        wait_until(lambda: world.broker.metrics().get(metric, 0) > before, f"{metric} counts it")
+        for _ in range(4):  # On a busy machine an attack does not get as far in its time.
+            if is_counted():
+                return
+            assert not attacked(world, ATTACKS[attack], 3 * SECONDS, before_seconds=0.2).trouble
+        wait_until(is_counted, f"{metric} counts it")
 
 
 def test_a_stranger_that_watches_health_does_not_keep_its_connection(world: World) -> None:

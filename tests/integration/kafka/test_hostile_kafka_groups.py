@@ -190,10 +190,17 @@ def test_a_group_of_more_bytes_than_a_batch_of_clients_may_have_is_loaded_again(
     protocols = [JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=metadata)]
     with RunningBroker(tmp_path, settings) as broker:
         with Hand(broker) as one:
-            joined = join(one, "large", protocols=protocols, session_timeout_ms=60_000)
+            answers: list[Any] = []
+
+            def has_joined() -> bool:
+                answers.append(join(one, "large", protocols=protocols, session_timeout_ms=60_000))
+                return bool(answers[-1].error_code == 0)
+
+            wait_until(has_joined, "it has a coordinator")
+            joined = answers[-1]
             syncing = SyncGroupRequest(
                 group_id="large",
-                generation_id=1,
+                generation_id=joined.generation_id,
                 member_id=joined.member_id,
                 protocol_type="consumer",
                 protocol_name="range",
