@@ -478,7 +478,7 @@ def test_the_operator_has_the_rights_for_all_that_it_does_in_a_cluster(
         wait_until(lambda: has_rights(admin), f"{account} has its rights", 30)
         admin.create_topic(topic, partitions=1)
         admin.alter_topic(topic, set_config={"retention.ms": "3600000"})
-        assert topic in admin.describe_topics()
+        assert topic in admin.describe_topics(none_hidden=True)
         assert admin.describe_logs(topic)
         (partition,) = admin.describe_topic(topic).partitions
         admin.reassign_partitions({(topic, 0): list(partition.replicas)})
