@@ -202,8 +202,8 @@ class TopicAdministration(Administration):
 
         Args:
             names: of the topics.
-            none_hidden: refuse if there are topics that the caller may not see. Whoever decides by
-                what no topic has must ask so.
+            none_hidden: refuse if there are topics that the caller may not see. Ask so to decide by
+                what no topic has.
 
         Raises:
             UnknownTopicOrPartitionError: one of them does not exist.
