@@ -55,6 +55,13 @@ class Stage:
                 producer.send(TOPIC, value.encode())
             return producer.leave_transaction()
 
+    def write_again(self, producer: SyncProducer) -> None:
+        """Let a producer join the version that was aborted, opened again, and commit that."""
+        again = self.open(0)
+        producer.join_transaction(again)
+        producer.send(TOPIC, b"again")
+        self.admin.commit_shared_transaction(again, [producer.leave_transaction()])
+
     def is_over(self) -> bool:
         """Whether all partitions know what was decided."""
         described = self.admin.describe_transaction(ID)
@@ -161,10 +168,7 @@ def test_a_producer_whose_transaction_was_aborted_joins_the_next_one(
     with pytest.raises(AbortedError):  # noqa: PT012  # Whichever of the two is refused.
         producer.send(TOPIC, b"too late", partition=0 if knows_marker else 1)
         producer.leave_transaction()
-    again = stage.open(0)
-    producer.join_transaction(again)
-    producer.send(TOPIC, b"again")
-    stage.admin.commit_shared_transaction(again, [producer.leave_transaction()])
+    stage.write_again(producer)
     assert stage.committed() == ["again"]
 
 
@@ -177,10 +181,7 @@ def test_a_producer_whose_part_failed_joins_the_next_transaction(stage: Stage) -
     with pytest.raises(UnknownTopicOrPartitionError):
         producer.leave_transaction()
     stage.admin.abort_shared_transaction(first)
-    again = stage.open(0)
-    producer.join_transaction(again)
-    producer.send(TOPIC, b"again")
-    stage.admin.commit_shared_transaction(again, [producer.leave_transaction()])
+    stage.write_again(producer)
     assert stage.committed() == ["again"]
 
 

@@ -249,7 +249,7 @@ TIER_CHANGE: Final = Family(
 """Likewise."""
 
 
-@family("F73", "an operator elects whoever is there where nobody leads", SHORT)
+@family("F73", "an operator elects any live replica of partitions without a leader", SHORT)
 def elect_uncleanly(scene: Scene) -> Undo | None:
     administered = scene.administered
     leaderless = [
