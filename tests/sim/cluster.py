@@ -9,6 +9,7 @@ clients' history, and the replicas' bytes and epochs below their high watermarks
 import dataclasses
 import re
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -203,6 +204,7 @@ class SimulatedCluster:
         self._looks_at = 0
         self._had_odd_store = False
         self._had_unclean_internal = False
+        self._ended_by_hand: Counter[str] = Counter()
         self.quiet = Quiet(self)
         self.ownership = Ownership(
             self._may_lose_positions,
@@ -776,6 +778,7 @@ class SimulatedCluster:
             topic.plan.is_transactional,
             topic.untimed,
             topic.plan.config.get("message.timestamp.type") == "LogAppendTime",
+            self._ended_by_hand,
         )
 
     def _on_deleted(self, topic: RunningTopic) -> None:

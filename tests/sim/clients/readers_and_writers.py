@@ -101,6 +101,7 @@ class Site:
         is_transactional: whether its log has markers, and records of aborted transactions.
         untimed: values that clients of Kafka sent without a time.
         has_append_time: whether its records have the times of their leaders.
+        ended_by_hand: how often a person has asked to abort a transaction, by its id; of all topics.
     """
 
     world: World
@@ -121,6 +122,7 @@ class Site:
     is_transactional: bool = False
     untimed: set[int] = field(default_factory=set)
     has_append_time: bool = False
+    ended_by_hand: Counter[str] = field(default_factory=Counter)
 
     @property
     def has_holes(self) -> bool:

@@ -266,6 +266,7 @@ class Application(Client):
             await self._pause(self._plan.every_us)
             if self._dice.random() < self._plan.intrudes:
                 await self._intrude(admin, run_id)
+            ended_by_hand = self._site.ended_by_hand[self.name]
             shared = await self._open(admin, run_id)
             if shared is None:
                 continue
@@ -276,7 +277,9 @@ class Application(Client):
             if self._dice.random() < self._plan.dies:
                 self._left = run_id, shared, [_participant(part) for part in parts]
                 return
-            await self._end(admin, shared, parts, was_quiet=was_quiet)
+            await self._end(
+                admin, shared, parts, was_quiet=was_quiet, ended_by_hand=ended_by_hand
+            )
 
     def _version(self, number: int, checkpoint: str = _CHECKPOINT) -> ApplicationVersion:
         return ApplicationVersion(number, self.name, checkpoint)
@@ -390,7 +393,13 @@ class Application(Client):
     # --- Its end -----------------------------------------------------------------------------
 
     async def _end(
-        self, admin: Admin, shared: SharedTransaction, parts: list[_Attempt], *, was_quiet: bool
+        self,
+        admin: Admin,
+        shared: SharedTransaction,
+        parts: list[_Attempt],
+        *,
+        was_quiet: bool,
+        ended_by_hand: int,
     ) -> None:
         way, plan = self._dice.random(), self._plan
         lasts, sleeps = way < plan.lasts, plan.lasts <= way < plan.lasts + plan.sleeps
@@ -408,7 +417,8 @@ class Application(Client):
         if is_forgotten and outcome == OK and not self._may_be_lost():
             raise Violation(f"{self.name}: a version is forgotten within a transaction (T22)")
         is_judged = was_quiet and self._site.is_quiet() and not self._may_be_lost()
-        if is_judged and lasts and outcome == FAIL:
+        is_left_alone = ended_by_hand == self._site.ended_by_hand[self.name]
+        if is_judged and is_left_alone and lasts and outcome == FAIL:
             raise Violation(f"{self.name}: a transaction ends, and its lease was renewed (T23)")
         if is_judged and sleeps and outcome == OK:
             raise Violation(f"{self.name}: a transaction is open, and nobody renews it (T23)")

@@ -60,6 +60,7 @@ class TransactionOperator(Client):
         if found:
             chosen = self._dice.choice(found).transactional_id
             await admin.describe_transaction(chosen)
+            self._site.ended_by_hand[chosen] += 1
             await admin.abort_transaction(chosen)
 
     async def _end_hanging(self, admin: Admin) -> None:

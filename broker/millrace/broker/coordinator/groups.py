@@ -145,9 +145,9 @@ class Groups:
         self.classic = ClassicMembers(lambda: self.runtime, on_failure)
         self._sessions: dict[TopicPartition, Sessions] = {}
         # The waiting heartbeats, by group and member id.
-        self._waiting: dict[TopicPartition, dict[tuple[str, str], set[_Wait]]] = {}
+        self._waiting: dict[TopicPartition, dict[tuple[str, str], list[_Wait]]] = {}
         # Events that the next heartbeat of a member sets.
-        self._awaited: dict[tuple[TopicPartition, str, str], set[asyncio.Event]] = {}
+        self._awaited: dict[tuple[TopicPartition, str, str], list[asyncio.Event]] = {}
         self._assigning: dict[tuple[TopicPartition, str], asyncio.Task[None]] = {}
         self._waking = Tasks(on_failure)
         self._stalls = Stalls(monotonic_now())
@@ -188,8 +188,8 @@ class Groups:
             heard.set()
         wait = _Wait()
         members = self._waiting.setdefault(place, {})
-        waiting = members.setdefault(key, set())
-        waiting.add(wait)
+        waiting = members.setdefault(key, [])
+        waiting.append(wait)
         try:
             while True:
                 wait.change.clear()
@@ -235,8 +235,8 @@ class Groups:
             return
         member = group.members[holder]
         heard = asyncio.Event()
-        awaited = self._awaited.setdefault((place, name, holder), set())
-        awaited.add(heard)
+        awaited = self._awaited.setdefault((place, name, holder), [])
+        awaited.append(heard)
         try:
             for wait in self._waiting.get(place, {}).get((name, holder), ()):
                 wait.is_over = True
@@ -333,7 +333,7 @@ class Groups:
 
         response = await self.runtime.ask(place, noting)
         waiting = self._waiting.get(place, {})
-        for member_id in woken - {by}:
+        for member_id in sorted(woken - {by}):  # In one order, so that a simulated run repeats.
             for wait in waiting.get((name, member_id), ()):
                 wait.change.set()
         self._assign_later(place, name)

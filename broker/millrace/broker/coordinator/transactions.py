@@ -179,7 +179,7 @@ class Transactions:
         self._telling: dict[TopicPartition, dict[str, dict[ProducerId, Telling]]] = {}
         self._leader_epochs: dict[TopicPartition, LeaderEpoch] = {}
         # Events that are set when the last transaction of an id is over.
-        self._waiting: dict[_Key, set[asyncio.Event]] = {}
+        self._waiting: dict[_Key, list[asyncio.Event]] = {}
         self._clock_offset = wall_now() - monotonic_now()
 
     def now(self) -> WallMs:
@@ -420,7 +420,7 @@ class Transactions:
         """Ask again when the last transaction of an id is over, if that is what it waits for."""
         until = host.monotonic_s() + _WAIT_SECONDS
         key, over = (place, transactional_id), asyncio.Event()
-        self._waiting.setdefault(key, set()).add(over)
+        self._waiting.setdefault(key, []).append(over)
         try:
             while True:
                 over.clear()
