@@ -521,7 +521,11 @@ class Reader(Client):
 
 
 class FinalReader(Reader):
-    """Reads every partition once, up to where it ended before."""
+    """Reads every partition once, up to where it ended before.
+
+    A commit is told when it is decided (T12). So this waits for the markers of transactions that
+    were open then.
+    """
 
     async def _work(self) -> None:
         while True:
@@ -551,7 +555,7 @@ class FinalReader(Reader):
         polled: list[dict[int, list[tuple[int, int]]]] = [{key: [] for key in site.keys}]
         async with Admin(site.bootstrap) as admin:
             starts = await admin.list_offsets(site.topic, "beginning")
-            ends = await admin.list_offsets(site.topic)
+            ends = await admin.list_offsets(site.topic, isolation=READ_UNCOMMITTED)
         left = {
             site.keys[number]: end.offset
             for (topic, number), end in ends.items()

@@ -155,6 +155,9 @@ class Executor(Client):
             self._let_go_all_but(self._board.number)
             await asyncio.sleep(_LOOK_US / SECOND)
         self._let_go_all_but(0)
+        while self._tasks:  # Producers that are left open would renew the lease for ever.
+            await asyncio.wait(self._tasks)
+            self._let_go_all_but(0)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
