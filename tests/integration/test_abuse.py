@@ -72,12 +72,13 @@ def test_an_attack_is_bounded_and_others_are_served(world: World, attack: str, m
 
 
 def test_a_stranger_that_watches_health_does_not_keep_its_connection(world: World) -> None:
-    attacker = world.attack("health_watches", 14)
+    attacker = world.attack("health_watches", 60)
     try:
         wait_until(lambda: world.broker.metrics()[OPEN % "clients_tls"] > 30, "it watches")
         closed = world.broker.metrics()[CLOSED % "clients_tls"]
         wait_until(
-            lambda: world.broker.metrics()[CLOSED % "clients_tls"] > closed + 30, "it goes", 14
+            lambda: world.broker.metrics()[CLOSED % "clients_tls"] > closed + 30, "it goes", 50
         )
     finally:
+        attacker.kill()
         attacker.communicate(timeout=30)
