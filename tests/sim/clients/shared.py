@@ -280,9 +280,7 @@ class Application(Client):
             if self._dice.random() < self._plan.dies:
                 self._left = run_id, shared, [_participant(part) for part in parts]
                 return
-            await self._end(
-                admin, shared, parts, was_quiet=was_quiet, ended_by_hand=ended_by_hand
-            )
+            await self._end(admin, shared, parts, was_quiet=was_quiet, ended_by_hand=ended_by_hand)
 
     def _version(self, number: int, checkpoint: str = _CHECKPOINT) -> ApplicationVersion:
         return ApplicationVersion(number, self.name, checkpoint)
