@@ -101,7 +101,7 @@ class Site:
         is_transactional: whether its log has markers, and records of aborted transactions.
         untimed: values that clients of Kafka sent without a time.
         has_append_time: whether its records have the times of their leaders.
-        ended_by_hand: how often a person has asked to abort a transaction, by its id; of all topics.
+        ended_by_hand: how often a person has asked to abort a transaction of an id, of all topics.
     """
 
     world: World
