@@ -91,7 +91,9 @@ def test_a_question_about_all_topics_is_refused_where_some_are_hidden(
     """What no topic has, as a replica on a broker that shall go, is not to be concluded else."""
     with SyncAdmin(broker.address, token=token_of("describer")) as admin:
         assert [*admin.describe_topics()] == ["team/orders"]
-        with pytest.raises(TopicAuthorizationFailedError, match="may not see all topics") as told:
+        with pytest.raises(
+            TopicAuthorizationFailedError, match="may not describe all topics"
+        ) as told:
             admin.describe_topics(none_hidden=True)
         assert "secret" not in told.value.message
     with SyncAdmin(broker.address, token=token_of("root")) as admin:

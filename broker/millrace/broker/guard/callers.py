@@ -11,8 +11,13 @@ from typing import Final, TypeVar
 from millrace.broker.guard.credentials import Credential
 from millrace.broker.guard.guard import NOT_ACCEPTED, Guard
 from millrace.core.callers import Caller
-from millrace.core.errors import AccessUndecidedError, AuthenticationFailedError, MillraceError
-from millrace.core.guard.access import Demand, Operation, Resource
+from millrace.core.errors import (
+    AccessDeniedError,
+    AccessUndecidedError,
+    AuthenticationFailedError,
+    MillraceError,
+)
+from millrace.core.guard.access import Demand, Operation, Resource, refusal_of_all
 from millrace.core.guard.decisions import Decision
 from millrace.core.guard.identity import Identity, RefusedCredentialError
 from millrace.core.ids import MonotonicMs, TopicId
@@ -108,6 +113,8 @@ class GuardedCaller(Caller):
         operation: Operation,
         entries: Collection[EntryT],
         resource_of: Callable[[EntryT], Resource],
+        *,
+        none_hidden: bool = False,
     ) -> list[EntryT]:
         """Return the entries of a list that the caller sees.
 
@@ -115,9 +122,40 @@ class GuardedCaller(Caller):
             operation: that it must be allowed.
             entries: all of them.
             resource_of: returns the resource of an entry.
+            none_hidden: refuse, instead of leaving entries out.
+
+        Raises:
+            MillraceError: as `sees`.
         """
-        await self.learn(operation, map(resource_of, entries))
-        return [entry for entry in entries if self.may(operation, resource_of(entry))]
+        await self.learn(operation, map(resource_of, entries), all_needed=none_hidden)
+        return [
+            entry
+            for entry in entries
+            if self.sees(operation, resource_of(entry), none_hidden=none_hidden)
+        ]
+
+    def sees(self, operation: Operation, resource: Resource, *, none_hidden: bool) -> bool:
+        """Return whether the caller sees an entry of a list; call `learn` before.
+
+        Args:
+            operation: that it must be allowed.
+            resource: of the entry.
+            none_hidden: refuse, instead of leaving it out. Who concludes what is nowhere asks so.
+
+        Raises:
+            AccessUndecidedError: nobody knows now; only with `none_hidden`.
+            AccessDeniedError: it does not, and is not told the name; only with `none_hidden`.
+        """
+        if self.may(operation, resource):
+            return True
+        if not none_hidden:
+            return False
+        refused = self.refusal(operation, resource)
+        if isinstance(refused, AccessDeniedError):
+            raise refusal_of_all(self.principal, operation, resource.kind)
+        if refused is not None:
+            raise refused
+        return True
 
     def refusal(self, operation: Operation, resource: Resource) -> MillraceError | None:
         """Return why the caller may not do something; None: it may."""

@@ -23,16 +23,14 @@ from millrace.core.callers import Caller
 from millrace.core.controller.request_limits import count_problem
 from millrace.core.errors import (
     AccessDeniedError,
-    AccessUndecidedError,
     BrokerShuttingDownError,
     InconsistentClusterIdError,
     LogDirFailedError,
     MalformedRequestError,
     MillraceError,
-    TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.guard.access import Operation, Resource, ResourceKind, named
+from millrace.core.guard.access import Operation, ResourceKind, named
 from millrace.core.ids import BrokerId, MonotonicMs, TopicId, TopicPartition
 from millrace.core.media import TopicMedia
 from millrace.core.metadata import topic_config
@@ -275,10 +273,8 @@ class ClusterService:
             )
             for _, topic in sorted(image.topics.items()):
                 await work.give_way()
-                is_seen = caller.may(Operation.DESCRIBE, topic_resource(topic.name))
-                if not is_seen and request.none_hidden:
-                    _check_none_hidden(caller, topic_resource(topic.name))
-                if is_seen or request.none_hidden:
+                resource = topic_resource(topic.name)
+                if caller.sees(Operation.DESCRIBE, resource, none_hidden=request.none_hidden):
                     response.topics.append(self._topics.of(image, topic, self._channel.config))
         if request.with_documentation:
             for described in response.topics:
@@ -554,23 +550,6 @@ def _forwarded(forwarded: _Forwarded, topics: TopicResources) -> Demands:
     return whole(
         forwarded.operation, ResourceKind.TOPICS, lambda request: topics.of_refs(request.topics)
     )
-
-
-def _check_none_hidden(caller: GuardedCaller, topic: Resource) -> None:
-    """Refuse an answer that would leave a topic out, without naming it.
-
-    Raises:
-        AccessUndecidedError: nobody knows now whether the caller may see it.
-        TopicAuthorizationFailedError: it may not.
-    """
-    refused = caller.refusal(Operation.DESCRIBE, topic)
-    if isinstance(refused, AccessUndecidedError):
-        raise refused
-    if refused is not None:
-        raise TopicAuthorizationFailedError(
-            f"{caller.principal!r} may not see all topics, and the question is about all: ask who "
-            "runs the cluster for a rule that allows `describe` on all topics"
-        )
 
 
 def _describe_followers(partition: Partition, now: MonotonicMs) -> Iterator[pb.FollowerDescription]:

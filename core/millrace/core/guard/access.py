@@ -125,6 +125,15 @@ def refusal(principal: str, demand: Demand, *, is_named: bool = True) -> AccessD
     )
 
 
+def refusal_of_all(principal: str, operation: Operation, kind: ResourceKind) -> AccessDeniedError:
+    """Return the error for a question about all that there is, of somebody who may not see all."""
+    what, error = _ERRORS[kind]
+    return error(
+        f"{principal!r} may not {operation} all {what}s, and the question is about all: ask who "
+        f"runs the cluster for a rule that allows `{operation}` on all {kind}"
+    )
+
+
 def _told(resource: Resource) -> str:
     text = str(resource)
     return repr(text if len(text) <= _NAME_TOLD_MAX else f"{text[:_NAME_TOLD_MAX]}...")

@@ -7,14 +7,16 @@ from tests.fakes.authority import FakeAuthority
 from tests.fakes.virtual_loop import in_virtual_time
 
 from millrace.broker.guard.access_reviews import DUE_WAIT_S, AccessReviews
-from millrace.broker.guard.callers import Access, TopicAccess
+from millrace.broker.guard.callers import Access, GuardedCaller, TopicAccess
 from millrace.broker.guard.guard import Guard
 from millrace.broker.guard.kubernetes_guard import KubernetesGuard
 from millrace.broker.guard.service_accounts import ServiceAccountTokens
 from millrace.core.errors import (
     AccessUndecidedError,
     AuthenticationFailedError,
+    MillraceError,
     TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailedError,
 )
 from millrace.core.guard.access import Demand, Operation, ResourceKind, named
 from millrace.core.guard.decisions import ALLOWED_MS
@@ -62,6 +64,43 @@ async def test_a_call_waits_for_the_answer_before_it_begins(
     await access.learn(demands)
     assert access.refusal(Operation.CONSUME, ORDERS) is None
     assert isinstance(access.refusal(Operation.PRODUCE, ORDERS), TopicAuthorizationFailedError)
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        (ResourceKind.TOPICS, TopicAuthorizationFailedError),
+        (ResourceKind.TRANSACTIONS, TransactionalIdAuthorizationFailedError),
+    ],
+)
+@in_virtual_time
+async def test_a_question_about_all_gets_all_or_a_refusal_that_names_nothing(
+    authority: FakeAuthority, guard: Guard, kind: ResourceKind, error: type[MillraceError]
+) -> None:
+    """Who concludes from a shorter list what is nowhere would delete what is needed."""
+    names = ["shop/orders", "shop/secret"]
+    access = await shown(guard, authority.token([AUDIENCE]))
+    caller = GuardedCaller(
+        principal=READER, client_id="", address="", listener="", software="", access=access
+    )
+
+    async def all_seen() -> list[str]:
+        return await caller.seen(
+            Operation.DESCRIBE, names, lambda name: named(kind, name), none_hidden=True
+        )
+
+    authority.is_away = True
+    with pytest.raises(AccessUndecidedError):
+        await all_seen()
+    authority.is_away = False
+    authority.allowed.add(("describe", str(kind), "shop", "orders"))
+    await asyncio.sleep(10)
+    with pytest.raises(error, match=f"allows `describe` on all {kind}") as told:
+        await all_seen()
+    assert "secret" not in told.value.message
+    authority.allowed.add(("describe", str(kind), "", ""))
+    await asyncio.sleep(ALLOWED_MS / 1000)
+    assert await all_seen() == names
 
 
 @in_virtual_time

@@ -19,7 +19,7 @@ from millrace.broker.rpc.calls import ServiceMethods
 from millrace.broker.rpc.cluster import ClusterService
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.controller.request_limits import QUOTAS_AT_ONCE_MAX
-from millrace.core.errors import AccessUndecidedError, MillraceError
+from millrace.core.errors import AccessUndecidedError
 from millrace.core.ids import BrokerId
 from millrace.core.metadata.broker_levels import KAFKA_BATCHES
 from millrace.core.metadata.cluster_config import ClusterConfig
@@ -177,11 +177,10 @@ async def test_a_topic_of_which_the_right_is_not_decided_is_not_left_out_of_all(
             assert len(list(resources)) == 1
             self.learned.append(all_needed)
 
-        def may(self, *_: object) -> bool:
+        def sees(self, *_: object, none_hidden: bool) -> bool:
+            if none_hidden:
+                raise AccessUndecidedError("ask again")
             return False
-
-        def refusal(self, *_: object) -> MillraceError:
-            return AccessUndecidedError("ask again")
 
     cluster = Cluster(1)
     cluster.create(replication_factor=1)
