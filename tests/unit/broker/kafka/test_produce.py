@@ -177,6 +177,30 @@ async def test_the_next_request_is_not_taken_before_there_is_memory_for_it() -> 
         assert memory.used == 0
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_a_request_that_waits_in_vain_for_memory_is_answered_as_not_appended(
+    is_lost: bool,
+) -> None:
+    """Its client sends it again, perhaps by another connection: it would be there twice."""
+    async with producing() as one:
+        memory = one.the.service.memory
+        memory.bytes_max = memory.used = 150
+        sending = asyncio.create_task(one.send(timeout_ms=60_000 if is_lost else 100))
+        waiting = asyncio.create_task(Producing(one.the).send(acks=0))
+        await asyncio.sleep(0)
+        if is_lost:
+            one.connection.draining.set()
+        assert (await one.result(await asyncio.wait_for(sending, 10)))[0] == (
+            Code.NOT_ENOUGH_REPLICAS
+        )
+        assert not waiting.done()
+        memory.used = 0
+        memory._serve()
+        await waiting
+        await until(lambda: one.the.partition.log.log_end_offset == 1)
+        await until(lambda: memory.used == 0)
+
+
 async def test_what_is_under_way_when_the_connection_ends_gives_its_memory_back() -> None:
     async with producing() as one:
         with one.the.checker_at_work():

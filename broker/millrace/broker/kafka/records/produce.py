@@ -20,7 +20,7 @@ registered, batches are refused (K4). Transactions of Kafka's clients have its f
 
 import asyncio
 import logging
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Coroutine, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -288,11 +288,12 @@ class _Connection:
             if part.topic_partition is not None
         )
         if self._throttle.delay_ms() and not await self._has_paid(produced):
-            self._refuse_unpaid(produced)
+            self._refuse_busy(produced, "the client exceeds its quota, and owes too much to wait")
+            return
+        if not service.memory.try_take(size, self._memory) and not await self._has_memory(produced):
+            self._refuse_busy(produced, "the broker holds all bytes of requests that it may hold")
             return
         self._throttle.charge(size)
-        if not service.memory.try_take(size, self._memory):
-            await service.memory.take(size, self._memory)
         self._in_check += 1
         done = partial(self._on_checked, produced, begun)
         if self._in_check > 1 or not _is_short(produced):
@@ -307,24 +308,42 @@ class _Connection:
 
     async def _has_paid(self, produced: _Produced) -> bool:
         """Wait for what the client owes; return False if its request cannot wait for so long."""
-        throttle, body, draining = self._throttle, produced.body, self._connection.draining
+        throttle, body = self._throttle, produced.body
         if not body.acks:
             await throttle.wait()
             return True
-        wait_ms = min(max(body.timeout_ms, 0), _DELAY_MS_MAX)
-        left_ms = produced.arrived_ms + wait_ms - monotonic_now()
-        if left_ms > 0 and not draining.is_set():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left_ms / 1000):
-                    await run_until_first(throttle.wait(), draining.wait())
+        await self._wait(throttle.wait(), produced, min(max(body.timeout_ms, 0), _DELAY_MS_MAX))
         return not throttle.delay_ms()
 
-    def _refuse_unpaid(self, produced: _Produced) -> None:
+    async def _has_memory(self, produced: _Produced) -> bool:
+        """Wait for the bytes of a request; return False if it cannot wait for so long."""
+        memory, size = self._service.memory, produced.size
+        is_taken = False
+
+        async def take() -> None:
+            nonlocal is_taken
+            await memory.take(size, self._memory)
+            is_taken = True
+
+        if not produced.body.acks:
+            await take()
+        else:  # The rest of its time is the append's.
+            await self._wait(take(), produced, max(produced.body.timeout_ms, 0) // 2)
+        return is_taken
+
+    async def _wait(
+        self, awaited: Coroutine[Any, Any, None], produced: _Produced, wait_ms: int
+    ) -> None:
+        """Wait for something, but not for longer than the client of a request waits."""
+        left_ms = max(produced.arrived_ms + wait_ms - monotonic_now(), 0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left_ms / 1000):
+                await run_until_first(awaited, self._connection.draining.wait())
+
+    def _refuse_busy(self, produced: _Produced, why: str) -> None:
         """Have a client send a request again; what counts it are the delays of its quota."""
         error = BrokerBusyError(
-            "the client exceeds its quota, and owes more than the request can wait for: nothing "
-            "was appended, send it again after the delay",
-            appended=Appended.NO,
+            f"{why}: nothing was appended, send it again after the delay", appended=Appended.NO
         )
         self._send(produced, [error for part in produced.parts if part.refused is None], ())
 
