@@ -54,11 +54,11 @@ async def test_that_there_is_no_controller_is_told_when_the_time_is_over() -> No
     async with brokers(3) as (running, addresses):
         for broker in running:
             broker.refusal = NONE
-        async with Admin(addresses, request_timeout_ms=1000) as admin:
+        async with Admin(addresses, request_timeout_ms=3000) as admin:
             began = time.monotonic()
             with pytest.raises(NotControllerError, match="the store is locked") as raised:
                 await admin.create_topic("orders")
-            assert 0.8 < time.monotonic() - began < 2
+            assert 2.5 < time.monotonic() - began < 20
             assert raised.value.appended is Appended.NO
             assert all(broker.refused > 1 for broker in running)
 
@@ -81,11 +81,11 @@ async def test_all_brokers_together_have_the_time_of_one_call() -> None:
     async with brokers(3) as (running, addresses):
         for broker in running:
             broker.controller_gate.clear()
-        async with Admin(addresses, request_timeout_ms=500) as admin:
+        async with Admin(addresses, request_timeout_ms=2_000) as admin:
             began = time.monotonic()
             with pytest.raises(ConnectionFailedError, match="did not answer in"):
                 await admin.create_topic("orders")
-            assert time.monotonic() - began < 1.2
+            assert time.monotonic() - began < 5, "each had the time of one"
 
 
 async def test_one_that_waits_while_others_refuse_may_have_done_it() -> None:

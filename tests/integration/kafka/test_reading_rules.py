@@ -112,10 +112,10 @@ def test_a_consumer_is_held_to_its_quota_and_others_are_not(
             consumer.take(400)
         return time.monotonic() - begun
 
-    assert seconds("free") < 2
+    before, slow, after = map(seconds, ("free", "slow", "free"))
     # 4 MB; each answer but the last delays the next one.
-    assert 2 < seconds("slow") < 8
-    assert seconds("free") < 2
+    assert 2 < slow < 20
+    assert max(before, after) < slow
 
 
 # --- Zones -----------------------------------------------------------------------------------
