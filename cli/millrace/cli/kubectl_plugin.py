@@ -50,10 +50,10 @@ _CHUNK_BYTES: Final = 1 << 16
         "ignore_unknown_options": True,
     },
     examples="""
-    kubectl millrace logs topic list
-    kubectl millrace -n shop logs cluster health
-    kubectl millrace --account shop/reports logs group list
-    echo hello | kubectl millrace logs produce greetings
+    kubectl millrace --account ops logs cluster health
+    kubectl millrace -n shop --account shop/reports logs group list
+    echo hello | kubectl millrace --account orders logs produce orders
+    kubectl millrace without-access-control topic list
     """,
 )
 @click.option("-n", "--namespace", help="Namespace of the Cluster.  [default: the context's]")

@@ -195,7 +195,7 @@ class TracedConfig(ClientConfig):
     tracing: bool = setting(
         False,
         "Spans of OpenTelemetry, and the context of the trace in the headers of records. It needs "
-        "`pip install 'millrace[tracing]'`: see [tracing](tracing.md). Not in Kafka.",
+        "`pip install opentelemetry-api`: see [tracing](tracing.md). Not in Kafka.",
     )
 
     def new_tracing(self, group: str = "") -> "Tracing | None":
@@ -212,7 +212,7 @@ class TracedConfig(ClientConfig):
         except ImportError as error:
             raise InvalidConfigError(
                 f"tracing = true: OpenTelemetry is not installed ({error}): pip install "
-                "'millrace[tracing]'"
+                "opentelemetry-api"
             ) from error
         return Tracing(self.client_id, group)
 

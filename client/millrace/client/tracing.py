@@ -1,6 +1,6 @@
 """Tracing by OpenTelemetry: the context of a trace travels in the headers of records.
 
-It is on with `tracing=True`, needs `pip install 'millrace[tracing]'`, and costs nothing otherwise:
+It is on with `tracing=True`, needs `pip install opentelemetry-api`, and costs nothing otherwise:
 then this module is not even imported. A producer begins a span for each `send()` or `send_batch()`,
 which ends with the acknowledgement, and puts the span's context into the headers `traceparent` and
 `tracestate` (W3C Trace Context). Records that have a `traceparent` already keep it, as copies do. A

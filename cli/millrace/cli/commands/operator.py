@@ -44,7 +44,7 @@ def command(image: str, namespace: str | None, log_level: str, check: bool) -> N
     """Keep clusters and topics as their resources in Kubernetes say.
 
     In a pod it uses the service account, elsewhere the current context of the kubeconfig. It needs
-    what `pip install 'millrace[operator]'` installs. Several may run: one of them acts.
+    what `pip install '.[operator]'` installs in the checkout. Several may run: one of them acts.
     """
     with importing_the_operator():
         from millrace.broker.telemetry.logs import configure_logging

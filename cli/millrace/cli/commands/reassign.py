@@ -103,7 +103,9 @@ def plan(
     with connect_admin(bootstrap) as admin:
         cluster = admin.describe_cluster()
         chosen = set(resolve(admin, partitions)) if partitions else None
-        topics = list(admin.describe_topics().values())
+        # A broker that shall go must not seem to hold nothing more than what the caller may see.
+        is_all_asked = bool(removed) and chosen is None
+        topics = list(admin.describe_topics(none_hidden=is_all_asked).values())
     candidates, nothing_new = _candidates(
         cluster,
         None

@@ -114,7 +114,7 @@ def importing_the_operator() -> Iterator[None]:
     except ImportError as error:
         raise Failure(
             f"the operator's libraries are not installed: {error}",
-            "install them: pip install 'millrace[operator]'",
+            "they are Millrace's extra `operator`: pip install '.[operator]' in its checkout",
         ) from error
 
 

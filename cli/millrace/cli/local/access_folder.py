@@ -14,7 +14,7 @@ _RULES: Final = f"""\
 [[rules]]
 who = ["{FIRST}"]
 may = ["produce", "consume", "describe", "create", "alter", "delete", "transact", "administer"]
-topics = ["*/*"]
+topics = ["*/*", "default/__*"]    # The second name: the cluster's own topics.
 groups = ["*/*"]
 transactions = ["*/*"]
 cluster = true
