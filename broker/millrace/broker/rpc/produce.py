@@ -287,12 +287,13 @@ class _ProduceStream:
                 return
             size, begun = len(message), host.monotonic_s()
             throttle.charge(size)
-            if not service.memory.try_take(size, self._memory):
-                await service.memory.take(size, self._memory)
             taken += 1
             if not taken % _TAKEN_AT_ONCE:
                 # Many that came at once leave others their turn.
                 await service.turns.next_slice(self._caller.owner)
+            if not service.memory.try_take(size, self._memory):
+                await service.memory.take(size, self._memory)
+            # Nothing is awaited before the bytes have an owner: a stream may end in each await.
             self._in_check += 1
             if self._in_check > 1 or not self._check_here(message, size, begun):
                 done = partial(self._on_checked, size, begun)

@@ -464,6 +464,30 @@ async def test_many_small_requests_that_come_at_once_leave_others_their_turn() -
         assert max(end - before for before, end in pairwise(ends)) < 100
 
 
+async def test_a_client_that_goes_while_others_have_their_turn_leaves_no_bytes_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bytes that nobody gives back are gone from the broker's memory of requests for ever."""
+    waiting = asyncio.Event()
+
+    async def never(_: object) -> None:
+        waiting.set()
+        await asyncio.Event().wait()
+
+    async with serving() as (the, _):
+        the.lead(HERE, 2)
+        gone = Call()
+        context: Any = gone
+        running = asyncio.create_task(the.service.produce(GrpcCall(context), CALLER))
+        monkeypatch.setattr(the.service.turns, "next_slice", never)
+        for number in range(20):
+            gone.produce(number, epoch=2)
+        await asyncio.wait_for(waiting.wait(), 10)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await until(lambda: the.service.memory.used == 0)
+
+
 async def test_a_small_message_is_refused_for_the_same_reasons_as_a_large_one() -> None:
     async with serving() as (the, call):
         the.lead(HERE, 2)
