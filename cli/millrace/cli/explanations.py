@@ -33,8 +33,8 @@ _HINTS: dict[type[errors.MillraceError], str] = {
     errors.AuthenticationFailedError: (
         "give the token with --token-file; or with MILLRACE_TOKEN_FILE, but in the profile where "
         "one is used: `millrace profile set PROFILE --token-file FILE`. `millrace token new NAME` "
-        "makes one, where the brokers' file of tokens is. On Kubernetes a token is a ServiceAccount's, "
-        "of the Cluster's audience: `kubectl millrace --account NAME CLUSTER ...` gets one"
+        "makes one, where the brokers' file of tokens is. On Kubernetes a token is a "
+        "ServiceAccount's: `kubectl millrace --account NAME CLUSTER ...` gets one"
     ),
     errors.NotLeaderError: "`millrace cluster health` says what to do about it",
     errors.TopicAlreadyExistsError: (
