@@ -18,7 +18,8 @@ CODE = re.compile(r"^```.*?^```|`[^`\n]+`|^    .+$", re.MULTILINE | re.DOTALL)
 
 COMMAND = re.compile(
     # After `kubectl millrace` a Cluster is named first.
-    r"(?:^|[ (|])(?:kubectl millrace(?: -n [a-z]+)? [a-z]+|(?<!kubectl )millrace)"
+    r"(?:^|[ (|])(?:kubectl millrace(?: -n [a-z]+)?(?: --account [a-z/]+)? [a-z]+"
+    r"|(?<!kubectl )millrace)"
     r"((?: [a-z][a-z-]+)+)"
 )
 
@@ -90,3 +91,36 @@ def test_settings_and_commands_that_a_document_names_are_there(path: Path) -> No
 )
 def test_a_name_that_is_not_there_is_found(text: str, lost: list[str]) -> None:
     assert unknown_settings(text) + unknown_commands(text) == lost
+
+
+def test_commands_of_helm_keep_the_values_that_were_given_before() -> None:
+    """Else it forgets them all, such as the image's, as soon as one value is given."""
+    texts = [*DOCUMENTS, *(ROOT / "charts" / "millrace" / "templates").glob("*.*")]
+    commands = [
+        command
+        for path in texts
+        for command in re.findall(r"helm upgrade(?:[^\n]|\\\n)*", path.read_text())
+        if "--set" in command
+    ]
+    assert len(commands) >= 5
+    assert [said for said in commands if "--reset-then-reuse-values" not in said] == []
+
+
+def test_runbooks_say_that_a_topic_is_changed_by_its_resource_on_kubernetes() -> None:
+    """There the operator undoes what somebody changes at the command line."""
+    runbooks = (ROOT / "docs" / "runbooks").glob("*.md")
+    found = {path.name: path.read_text() for path in runbooks}
+    alter = {name: text for name, text in found.items() if "millrace topic alter" in text}
+    assert len(alter) >= 4
+    there = "[Topic](../kubernetes.md#the-command-line-on-kubernetes)"
+    assert [name for name, text in alter.items() if there not in text] == []
+
+
+def test_nobody_is_told_to_install_the_package_of_this_name_that_others_published() -> None:
+    code_files = [path for path in files() if path.suffix in (".py", ".md", ".txt", ".yaml")]
+    told = re.compile(r"pip install '?millrace\b(?!-[0-9*])")
+    assert [
+        str(path)
+        for path in code_files
+        if path != Path(__file__) and told.search(path.read_text(encoding="utf-8"))
+    ] == []

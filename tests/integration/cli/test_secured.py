@@ -104,6 +104,10 @@ def test_three_brokers_know_each_other_by_certificates_and_callers_by_tokens(
         environment = login({**said, "address": address})
         ok("topic", "create", "orders", "--replication-factor", "3", **environment)
         ok("produce", "orders", stdin="one\n", **environment)
+        from_first = ("--from", "beginning", "--max", "1")
+        ok("consume", "orders", "--group", "g", *from_first, **environment)
+        # There are topics of the cluster itself now; both commands are about all topics.
+        ok("transaction", "hanging", **environment)
         health = json.loads(ok("cluster", "health", "--output", "json", **environment))
         assert health["healthy"], health
         without = run("topic", "list", **login({**said, "address": address}, with_token=False))

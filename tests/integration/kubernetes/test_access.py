@@ -164,6 +164,41 @@ def may(server: RunningApiServer, who: str, verb: str, group: str, resource: str
     return allowed
 
 
+def test_the_account_for_operators_sees_and_mends_and_neither_writes_nor_reads_records(
+    operated: Operated,
+) -> None:
+    where = f"/api/v1/namespaces/{operated.namespace}/serviceaccounts"
+    for document in yaml.safe_load_all((ROOT / "charts" / "operators.yaml").read_text()):
+        for subject in document.get("subjects", ()):
+            subject["namespace"] = operated.namespace
+        kind = document["kind"]
+        operated.request(
+            "POST", where if kind == "ServiceAccount" else f"{RBAC}/{kind.lower()}s", document
+        )
+    who = f"system:serviceaccount:{operated.namespace}:operators"
+
+    def allowed(verb: str, resource: str) -> bool:
+        return may(operated.server, who, verb, "millrace.dev", resource)
+
+    for resource in ("topics", "groups", "transactions", "clusters"):
+        assert allowed("describe", resource)
+    for verb, resource in (
+        ("alter", "topics"),
+        ("delete", "groups"),
+        ("alter", "transactions"),
+        ("administer", "clusters"),
+    ):
+        assert allowed(verb, resource)
+    for verb, resource in (
+        ("produce", "topics"),
+        ("consume", "topics"),
+        ("create", "topics"),
+        ("transact", "transactions"),
+        ("delete", "clusters"),
+    ):
+        assert not allowed(verb, resource)
+
+
 def test_brokers_have_the_two_reviews_and_nothing_else_of_the_whole_cluster(
     guarded: Operated,
 ) -> None:

@@ -125,6 +125,12 @@ def test_the_chart_has_every_definition_as_it_is_and_keeps_it() -> None:
     for document in found:
         assert document["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
     sample = documents((EXPECTED / "all.yaml").read_text())
+    reviewers = [
+        document for document in sample if document["metadata"]["name"].endswith("-reviewers")
+    ]
+    assert {document["kind"] for document in reviewers} == {"ClusterRole", "ClusterRoleBinding"}
+    for document in reviewers:  # Without it brokers would refuse everybody.
+        assert document["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
     for document in sample:
         if document["apiVersion"].startswith("millrace.dev"):
             assert document["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
