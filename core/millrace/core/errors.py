@@ -265,12 +265,17 @@ class LogDirFailedError(RefreshMetadataError, StorageError):
     """The partition's log directory failed and is offline.
 
     Attributes:
-        log_dir: its path, if the broker has to find out which of two disks failed.
+        log_dir: its path; empty if it is the one that the call was about. A log may have segments
+            on two disks, and either of them may have failed it.
     """
 
     code = 20
     appended = Appended.MAYBE
     log_dir: str = ""
+
+    def is_about(self, log_dir: str) -> bool:
+        """Return whether this log directory failed, in a call about it."""
+        return self.log_dir in ("", log_dir)
 
 
 class TopicAlreadyExistsError(InvalidRequestError):

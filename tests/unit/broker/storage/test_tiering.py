@@ -13,6 +13,7 @@ from tests.fakes.log_on_disk import NOW, batches_of
 from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch, transactions
 
 from millrace.broker.storage import new_beginning
+from millrace.broker.storage.file_system import File
 from millrace.broker.storage.log import PartitionLog, abandon
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory import (
@@ -27,7 +28,7 @@ from millrace.core.errors import (
     StorageBusyError,
     StorageFullError,
 )
-from millrace.core.ids import BrokerId, MonotonicMs, Offset, WallMs
+from millrace.core.ids import BrokerId, MonotonicMs, Offset, TopicPartition, WallMs
 from millrace.core.media import Media
 from millrace.core.replica.compaction.cleanable import CompactionLags
 from millrace.core.replica.compaction.key_hashes import KeyHasher
@@ -812,6 +813,47 @@ def test_a_compacted_log_is_cleaned_on_both_disks() -> None:
     for _ in again.log.cleaner.clean(KeyHasher(b"secret"), 1 << 20, NOW):
         pass
     assert records_in(again.log) == expected
+
+
+def test_a_log_that_the_hdd_has_failed_keeps_the_ssd_from_nothing() -> None:
+    config = LogConfig(is_compacted=True, lags=CompactionLags(min_dirty_ratio=0.0), checkpoint_ms=0)
+    opened = TieredLog(Disk(), config)
+    for number in range(6):
+        cells = [(b"key-%d" % (number % 2), b"%d" % number)]
+        opened.log.writer.append([keyed_batch(number, cells)], NOW)
+        opened.log.writer.roll(NOW)
+    opened.log.high_watermark = opened.log.log_end_offset
+    opened.move_out(3)
+    beside = TopicPartition(TOPIC_PARTITION.topic_id, TOPIC_PARTITION.partition + 1)
+    other: PartitionLog = opened.ssd.open_partition(beside, config, NOW)
+    for log in (opened.log, other):
+        log.writer.append([keyed_batch(log.log_end_offset, [(b"key", b"last")])], NOW)
+    opening = opened.disk.open
+
+    def of_two_disks(path: str, *, create: bool = False, writable: bool = False) -> File:
+        if create and path.startswith(f"{HDD}/"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return opening(path, create=create, writable=writable)
+
+    opened.disk.open = of_two_disks  # type: ignore[method-assign]
+    with pytest.raises(LogDirFailedError) as raised:
+        for _ in opened.log.cleaner.clean(KeyHasher(b"secret"), 1 << 20, NOW):
+            pass
+    assert raised.value.log_dir == opened.log.failed_log_dir == HDD
+
+    opened.ssd.checkpoint(MonotonicMs(0))
+    assert other.flushed_offset == 1
+    while opened.ssd.scrub(1 << 30):
+        pass
+    with pytest.raises(LogDirFailedError):
+        opened.hdd.scrub(1 << 30)
+    opened.ssd.close(clean=True)
+    assert opened.log.is_closed
+    assert other.is_closed
+    opened.hdd.close(clean=False)
+    opened.disk.open = opening  # type: ignore[method-assign]
+    again = _open(opened.disk, SSD, Media.SSD, "ssd")
+    assert not again.was_clean  # The end of the failed log may not be durable.
 
 
 def test_segments_that_move_while_a_log_is_cleaned_are_cleaned_all_the_same() -> None:

@@ -81,9 +81,11 @@ class LogHealth:
         """
         folder = folder or self._directory
         self.failed_log_dir = folder.rpartition("/")[0]
-        self.failure = failed(error, f"{doing} {folder}", self._topic_partition)
+        failure = failed(error, f"{doing} {folder}", self._topic_partition)
+        failure.log_dir = self.failed_log_dir
+        self.failure = failure
         self._leave_mark(FAILED)
-        return self.failure
+        return failure
 
     def refusal(self, error: OSError, doing: str, folder: str | None = None) -> StorageError:
         """Return the error to raise for a disk's error; one that cannot pass fails the log.

@@ -323,11 +323,19 @@ class LogDirectory:
             except StorageError as error:
                 if self.logs.get(log.topic_partition) is not log:
                     continue  # Deleted meanwhile, and its files with it.
-                if not isinstance(error, CorruptLogError):
+                if isinstance(error, CorruptLogError):
+                    self.corrupt[log.topic_partition] = error
+                elif not self._is_elsewhere(error):
                     raise
-                self.corrupt[log.topic_partition] = error
         self.keep_points()
         return len(due)
+
+    def _is_elsewhere(self, error: StorageError) -> bool:
+        """Whether a log was failed by the disk of another directory, which has its other segments.
+
+        Work on all logs passes over it then: nothing is wrong with this disk (P63).
+        """
+        return isinstance(error, LogDirFailedError) and not error.is_about(self.path)
 
     def keep_points(self) -> None:
         """Make all recovery points durable: from now on the loss of a new log is detected.
@@ -360,6 +368,10 @@ class LogDirectory:
             except CorruptLogError as error:
                 if home.logs.get(log.topic_partition) is log:  # Else it was deleted meanwhile.
                     home.corrupt[log.topic_partition] = error
+                step = 0
+            except LogDirFailedError as error:
+                if not self._is_elsewhere(error):
+                    raise
                 step = 0
             verified += step
             if step == 0:
@@ -395,6 +407,10 @@ class LogDirectory:
                     log.close(clean=clean)
                 except CorruptLogError as error:
                     self.corrupt[log.topic_partition] = error
+                except LogDirFailedError as error:
+                    if not self._is_elsewhere(error):
+                        raise
+                    ends_are_known = False  # Its last records may not be durable.
             if clean:
                 if self._checkpoints.is_lost:
                     self._checkpoints.require()  # The marker is bound to it, also to an empty one.
