@@ -13,9 +13,10 @@ flush, while the thread has nothing to do: so all appends stay in their order.
 Files are changed here (append, roll, retention, truncation come as `call`s), except for the files
 of a checkpoint. The log takes its locks itself: `storage/log/state.py`.
 
-Any failure of the disk on these threads fails the directory (P63). Damage takes its partition
-offline (P65). A flush for which the process lacked a descriptor has not been tried, and is tried
-again shortly: until then it is not reported.
+Any failure of the disk on these threads fails the directory (P63). Where the oldest segments of a
+log lie on another disk, and that one has failed the log, it is the other directory that fails.
+Damage takes its partition offline (P65). A flush for which the process lacked a descriptor has not
+been tried, and is tried again shortly: until then it is not reported.
 
 The durations of the rounds' flushes, and whether a write found the disk full, are kept until the
 loop takes them (`take_reading`), once a second instead of a message for each flush.
@@ -116,11 +117,12 @@ class Appender(Submissions):
     """Writes and flushes the logs of one directory.
 
     Args:
-        name: the threads' name.
+        log_dir: its path, by which its threads are named.
         mailbox: where outcomes go.
         checkpoint: advances the recovery points that are due; run beside the appends.
         on_disk: called on the loop with what became of a target's log.
-        on_failed: called on the loop, once, when the directory's disk failed (P63).
+        on_failed: called on the loop when the directory's disk failed (P63), once; or when another
+            one's did, which the error names.
         check_room: called before appends; raises if there is no room for them.
         give_room: gives up what is kept for small files.
         may_append_cached: whether the loop may append, by the file system and the room there.
@@ -131,7 +133,7 @@ class Appender(Submissions):
 
     def __init__(
         self,
-        name: str,
+        log_dir: str,
         mailbox: Mailbox,
         checkpoint: Callable[[MonotonicMs], object],
         *,
@@ -141,6 +143,7 @@ class Appender(Submissions):
         give_room: Callable[[], None] = lambda: None,
         may_append_cached: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._log_dir = log_dir
         self._mailbox = mailbox
         self._may_append_cached = may_append_cached
         self._check_room = check_room
@@ -161,10 +164,10 @@ class Appender(Submissions):
         self._was_full = False
         self.observe_flush: Callable[[float], object] = lambda _: None
         self._flushing: FlushThreads[tuple[Target, PartitionLog], Offset] = FlushThreads(
-            name, self._flush_one
+            log_dir, self._flush_one
         )
-        self._flusher = Worker(f"{name}-flush", mailbox)
-        self._thread = host.current.start_thread(f"{name}-append", self._run)
+        self._flusher = Worker(f"{log_dir}-flush", mailbox)
+        self._thread = host.current.start_thread(f"{log_dir}-append", self._run)
 
     def append(self, target: Target, batch: StampedBatch, generation: int) -> None:
         if not self._append_cached(target, batch, generation):
@@ -203,10 +206,12 @@ class Appender(Submissions):
         return self._flusher.call(self._do, job, args)
 
     def fail(self, error: LogDirFailedError) -> None:
-        """Take no more appends: the directory's disk failed; from any thread."""
-        if self._failure is None:
+        """Take no more appends, unless the error names another directory; from any thread."""
+        if error.is_about(self._log_dir):
+            if self._failure is not None:
+                return
             self._failure = error
-            self._mailbox.post(self._on_failed, error)
+        self._mailbox.post(self._on_failed, error)
 
     def take_reading(self) -> DiskReading:
         """Return the disk's reading since the last call; from the loop."""

@@ -137,7 +137,11 @@ class ReplicaFiles:
         opened: OpenDirectory
 
         def on_failed(error: LogDirFailedError) -> None:
-            if self.placement.on_failed(opened, error):
+            if not error.is_about(directory.path):
+                for other in self.placement.directories:
+                    if other.directory.path == error.log_dir:
+                        other.appender.fail(error)
+            elif self.placement.on_failed(opened, error):
                 self._on_directory_failed(opened, error)
 
         appender = Appender(
@@ -259,7 +263,6 @@ class ReplicaFiles:
     async def _open(self, job: OpenLog) -> None:
         topic_partition, topic = job.topic_partition, job.topic
         opened = self.placement.place(topic_partition, topic, is_first=job.is_first)
-        directories = self.placement.directories
         try:
             log: PartitionLog = await self._reader.call(
                 opened.directory.path,
@@ -270,10 +273,7 @@ class ReplicaFiles:
                 topic.config.durability,
             )
         except LogDirFailedError as error:
-            failed = (
-                directory for directory in directories if directory.directory.path == error.log_dir
-            )
-            next(failed, opened).appender.fail(error)
+            opened.appender.fail(error)
             raise
         if self._jobs.is_void(job):
             return

@@ -254,11 +254,13 @@ class Partitions(OpenPartitions):
             self._on_all_failed(error)
 
     def on_unreadable(self, opened: OpenDirectory, error: LogDirFailedError) -> None:
-        """Take the replicas offline that have segments on a directory that has failed (P63)."""
+        """Take the replicas offline that have segments on a directory that has failed (P63), or had
+        some when it failed their logs."""
+        path = opened.directory.path
         for topic_partition, partition in list(self._open.items()):
-            tier = partition.log.tier
-            is_tier_there = tier is not None and tier.log_dir == opened.directory.path
-            if topic_partition in opened.replicas or is_tier_there:
+            log = partition.log
+            is_tier_there = log.tier is not None and log.tier.log_dir == path
+            if topic_partition in opened.replicas or is_tier_there or log.failed_log_dir == path:
                 self.perform(self.replicas.on_failed(topic_partition, error))
                 self._forget(topic_partition)
 

@@ -51,7 +51,7 @@ class NotedTarget:
 def appender_of(opened: LogOnDisk, failures: list[LogDirFailedError] | None = None) -> Appender:
     """Return the threads of a log's directory; they add its failure to `failures`."""
     return Appender(
-        "test",
+        opened.directory.path,
         Mailbox(asyncio.get_running_loop()),
         opened.directory.checkpoint,
         on_disk=NotedTarget.on_disk,

@@ -26,7 +26,9 @@ from millrace.broker.storage.log_directory import (
     settle_moves,
 )
 from millrace.broker.storage.tier import Tier, write_tier
+from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.broker.telemetry.tiers import TierMetrics
+from millrace.broker.upkeep.housekeeping import Housekeeping
 from millrace.broker.upkeep.tier_movers import TierMovers
 from millrace.core.broker_config import StorageConfig
 from millrace.core.errors import (
@@ -631,6 +633,18 @@ async def test_a_disk_that_cannot_be_read_when_a_tiered_log_is_opened_is_the_one
         assert list(world.partitions.replicas.unopened.errors) == [there]
 
 
+async def give_segments_to_hdd(world: World, topic_partition: TopicPartition) -> None:
+    """Write a record to a replica on the SSD, and move its segment to the HDD."""
+    _, hdd = world.partitions.directories
+    partition = world.partitions.get(topic_partition)
+    await send(partition, b"x")
+    await partition.appender.call(partition.log.writer.roll, wall_now())
+    partition.log.high_watermark = partition.log.log_end_offset
+    world.disks[0].mount("/1")  # Segments move by way of the SSD's double.
+    assert [*partition.log.tiering.move_out("/1", hdd.directory.identity.directory_id)]
+    world.partitions.placement.on_tier(topic_partition, hdd)
+
+
 async def test_an_hdd_that_fails_takes_the_replicas_offline_with_segments_there_and_no_others() -> (
     None
 ):
@@ -642,19 +656,75 @@ async def test_an_hdd_that_fails_takes_the_replicas_offline_with_segments_there_
     async with world.running():
         await world.learn()
         _, hdd = world.partitions.directories
-        partition = world.partitions.get(with_segments)
-        await send(partition, b"x")
-        await partition.appender.call(partition.log.writer.roll, wall_now())
-        partition.log.high_watermark = partition.log.log_end_offset
-        identity = hdd.directory.identity
-        world.disks[0].mount("/1")  # Segments move by way of the SSD's double.
-        assert [*partition.log.tiering.move_out("/1", identity.directory_id)]
-        for each in (with_segments, chosen):
-            world.partitions.placement.on_tier(each, hdd)
+        await give_segments_to_hdd(world, with_segments)
+        world.partitions.placement.on_tier(chosen, hdd)
         hdd.appender.fail(LogDirFailedError("it is gone"))
         await until(lambda: hdd.failure is not None)
         assert list(world.partitions.replicas.unopened.errors) == [with_segments]
         assert (await send(world.partitions.get(chosen), b"goes on")).error is None
+
+
+async def test_an_ssd_that_fails_a_log_with_segments_on_the_hdd_takes_no_hdd_along() -> None:
+    world = World(media=[Media.SSD, Media.HDD])
+    world.cluster.give_media(HERE, Media.SSD, Media.HDD)
+    tiered = TopicPartition(world.create(media="tiered"), 0)
+    large = TopicPartition(world.create("large", media="hdd"), 0)
+
+    async with world.running():
+        await world.learn()
+        ssd, hdd = world.partitions.directories
+        await give_segments_to_hdd(world, tiered)
+        world.disks[0].fail_flush_at = world.disks[0].flushes + 1
+        await send(world.partitions.get(tiered), b"not durable")
+        await until(lambda: ssd.failure is not None)
+        duties = Housekeeping(
+            world.partitions,
+            world.reader,
+            StorageConfig(),
+            BrokerMetrics(),
+            is_controller=lambda: False,
+            hanging_ms=1000,
+        )
+        await duties.scrub(hdd)
+        await send(world.partitions.get(large), b"goes on")
+        assert hdd.failure is None
+        assert list(world.partitions.replicas.unopened.errors) == [tiered]
+        assert world.failures == []
+
+
+async def test_an_append_to_a_log_that_the_hdd_has_failed_takes_no_ssd_along() -> None:
+    world = World(media=[Media.SSD, Media.HDD])
+    world.cluster.give_media(HERE, Media.SSD, Media.HDD)
+    tiered = TopicPartition(world.create(media="tiered"), 0)
+    small = TopicPartition(world.create("small", media="ssd"), 0)
+
+    async with world.running():
+        await world.learn()
+        ssd, hdd = world.partitions.directories
+        await give_segments_to_hdd(world, tiered)
+        partition = world.partitions.get(tiered)
+        error = OSError(errno.EIO, os.strerror(errno.EIO))
+        partition.log.state.health.fail(error, "cleaning", f"/1/{tiered}.tier")
+        assert isinstance((await send(partition, b"too late")).error, LogDirFailedError)
+        await until(lambda: hdd.failure is not None)
+        assert (await send(world.partitions.get(small), b"goes on")).error is None
+        assert ssd.failure is None
+        assert list(world.partitions.replicas.unopened.errors) == [tiered]
+
+
+async def test_a_log_that_the_hdd_has_failed_goes_offline_also_with_no_segment_left_there() -> None:
+    world, ours = mixed()
+    async with world.running():
+        await world.learn()
+        ssd, hdd = world.partitions.directories
+        partition = world.partitions.get(ours)
+        assert partition.log.tier is None
+        error = OSError(errno.EIO, os.strerror(errno.EIO))
+        partition.log.state.health.fail(error, "cleaning", f"/1/{ours}.tier")
+        await send(partition, b"too late")
+        await until(lambda: hdd.failure is not None)
+        assert ssd.failure is None
+        assert list(world.partitions.replicas.unopened.errors) == [ours]
 
 
 # What directories lie on.
