@@ -10,6 +10,7 @@ from tests.fakes.disk import Disk, Inode, PowerCut
 from tests.fakes.log_on_disk import NOW, PARTITION, ROOT, LogOnDisk
 from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, control_batch, stamped_batch
 
+from millrace.broker.storage.file_system import Mutex
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_recovery import DAMAGED, FAILED
@@ -757,6 +758,48 @@ def test_the_recovery_point_is_due_by_bytes_and_by_time() -> None:
     assert not opened.log.flusher.is_due(MonotonicMs(99999))
     opened.append(stamped_batch(1, value=b"x" * 1000))
     assert opened.log.flusher.is_due(MonotonicMs(100000))
+
+
+class LockWithSequel:
+    """A lock; something happens right after its first release."""
+
+    def __init__(self, lock: Mutex, sequel: Callable[[], object]) -> None:
+        self._lock = lock
+        self._sequels = [sequel]
+
+    def acquire(self, blocking: bool = True) -> bool:
+        return self._lock.acquire(blocking)
+
+    def release(self) -> None:
+        self._lock.release()
+        if self._sequels:
+            self._sequels.pop()()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def test_a_checkpoint_does_not_take_back_the_point_of_records_deleted_beside_it() -> None:
+    opened = filled(LogConfig(), batches=3)
+    log = opened.log
+
+    def delete_more() -> None:
+        opened.append(stamped_batch(6))
+        log.high_watermark = Offset(7)
+        log.retention.advance_log_start(Offset(7))
+
+    log.state.flush_lock = LockWithSequel(log.state.flush_lock, delete_more)
+    log.flusher.checkpoint()
+    assert log.state.recovery_point == log.log_start_offset == 7
+    opened.append(stamped_batch(7))
+    opened.checkpoint()
+    assert log.state.recovery_point == 8
+    opened.disk.cut_power()
+    reopened = LogOnDisk(opened.disk)
+    assert (reopened.log.log_start_offset, reopened.end) == (7, 8)
 
 
 def test_an_append_waits_for_a_checkpoint_when_none_came_for_long() -> None:

@@ -143,14 +143,17 @@ class LogFlusher:
     # --- The recovery point; the caller holds `lock` -----------------------------------------
 
     def advance_point(self, offset: Offset, covered_bytes: int | None = None) -> None:
-        """Set the recovery point after a checkpoint.
+        """Advance the recovery point after a checkpoint.
+
+        It may lie further already: records beyond the checkpoint were flushed, and deleted,
+        meanwhile. It only goes back by `lower_point`.
 
         Args:
             offset: everything before it is flushed and indexed.
             covered_bytes: the appended bytes before it; None: all of them.
         """
         state = self._state
-        state.recovery_point = offset
+        state.recovery_point = max(state.recovery_point, offset)
         if covered_bytes is None:
             covered_bytes = state.uncheckpointed_bytes
         state.uncheckpointed_bytes -= covered_bytes
