@@ -150,6 +150,7 @@ class LogRecovery:
         bases = self._bases()
         if not bases:
             return self._begin(names)
+        bases = self._without_empty(bases)
         epochs = self._read_epochs(names)
         log_start_offset = known_log_start(
             bases[0],
@@ -293,6 +294,31 @@ class LogRecovery:
         return [
             base for folder, base in found if base is not None and folder == self._folder_of(base)
         ]
+
+    def _without_empty(self, bases: list[Offset]) -> list[Offset]:
+        """Return the segments without those that never began: the ones before them went on.
+
+        A disk that refused the beginning of a segment may have left its file.
+        """
+        begun = bases[:1]
+        for base in bases[1:]:
+            path = f"{self._folder_of(base)}/{offset_name(base)}{segment.SUFFIX}"
+            if self._files.size(path) or not self._goes_beyond(begun[-1], base):
+                begun.append(base)
+        return begun
+
+    def _goes_beyond(self, base: Offset, next_base: Offset) -> bool:
+        """Return whether a segment is sound up to an offset, and has bytes after it."""
+        found = self._segment(base)
+        size = found.file.size()
+        coverage = found.index.open(whole=False)
+        if coverage is not None and coverage.next_offset >= next_base:
+            found.restore(coverage)
+        else:
+            rebuild(found, size, self._index_interval_bytes, self._now)
+        return found.next_offset > next_base or (
+            found.next_offset == next_base and found.size < size
+        )
 
     def _lower_tier(self, active: Segment) -> None:
         """Complete a cut of the log within its tier: see `LogTruncation`."""

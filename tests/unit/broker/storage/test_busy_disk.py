@@ -1,7 +1,7 @@
 """A process that lacks descriptors or memory for a while: nothing is lost, and nothing is dead."""
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
 
@@ -15,8 +15,14 @@ from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.refusals import refusal
 from millrace.broker.storage.segment import ReadPlan, parse_offset_name
 from millrace.broker.storage.stamped_batch import StampedBatch
-from millrace.core.errors import LogDirFailedError, StorageBusyError, StorageError, StorageFullError
-from millrace.core.ids import MonotonicMs, Offset, ProducerId, WallMs
+from millrace.core.errors import (
+    CorruptLogError,
+    LogDirFailedError,
+    StorageBusyError,
+    StorageError,
+    StorageFullError,
+)
+from millrace.core.ids import NO_TIMESTAMP, MonotonicMs, Offset, ProducerId, WallMs
 from millrace.core.records.header import parse_header
 
 SMALL = LogConfig(segment_bytes=3 * stamped_batch(0).length, checkpoint_ms=100)
@@ -201,6 +207,71 @@ def test_a_deletion_that_is_refused_half_way_is_done_when_it_is_tried_again(
         assert (after.log.log_start_offset, after.end) == (14, 18)  # Nobody flushed the last one.
 
 
+def roll(log: PartitionLog) -> None:
+    log.writer.roll(NOW)
+
+
+@CODES
+@pytest.mark.parametrize("ends", ["crash", "power cut", "in order"])
+def test_a_log_whose_roll_is_refused_half_way_goes_on_in_the_old_segment(
+    ends: str, code: int
+) -> None:
+    for opened, refused in refused_half_way(code, LogConfig(), roll, is_flushed=True):
+        if refused:
+            assert opened.log.segments[-1].closed_at == NO_TIMESTAMP
+        opened.append(the_batch(20, epoch=8), the_batch(22, epoch=8))
+        assert (len(opened.log.segments), opened.log.failure) == (1 if refused else 2, None)
+        assert opened.disk.exists(segment_path(20)) is not refused
+        opened.log.flusher.flush()
+        if ends == "in order":
+            opened.directory.close(clean=True)
+        if ends == "power cut":
+            opened.disk.cut_power()
+        after = LogOnDisk(opened.disk.copy())
+        assert (after.end, after.log.failure) == (24, None)
+        assert knows_its_batches(after.log)
+
+
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+@pytest.mark.parametrize("has_index", [False, True])
+@pytest.mark.parametrize("later", [(), (24, 26)])
+def test_the_empty_file_of_a_segment_that_never_began_does_not_count(
+    later: Sequence[int], has_index: bool, is_checkpointed: bool
+) -> None:
+    """An earlier release left it when the disk refused the beginning of the segment."""
+    opened = reopened(LogConfig())
+    for offset in (20, 22):
+        opened.append(the_batch(offset, epoch=4))
+    if later:
+        opened.log.writer.roll(NOW)
+    for offset in later:
+        opened.append(the_batch(offset, epoch=4))
+    if is_checkpointed:
+        opened.checkpoint()
+    disk = opened.disk.copy()
+    disk.write(segment_path(20), b"")
+    if not has_index and disk.exists(index := segment_path(0).replace(".log", ".index")):
+        disk.remove(index)
+    after = LogOnDisk(disk)
+    assert (after.end, after.log.failure) == (opened.end, None)
+    assert knows_its_batches(after.log)
+    assert not disk.exists(segment_path(20))
+
+
+def test_a_segment_that_has_lost_its_bytes_is_damaged_though_it_is_empty() -> None:
+    opened = filled()
+    opened.checkpoint()
+    for base in (3, 6, 9):
+        disk = opened.disk.copy()
+        disk.write(segment_path(base), b"")
+        with pytest.raises(CorruptLogError):
+            LogOnDisk(disk, SMALL)
+
+
+def segment_path(base_offset: int) -> str:
+    return f"{PARTITION}/{base_offset:020d}.log"
+
+
 def cut(offset: int, log: PartitionLog) -> None:
     log.truncation.truncate_to(Offset(offset), NOW)
 
@@ -226,7 +297,11 @@ def reopened(config: LogConfig) -> LogOnDisk:
 
 
 def refused_half_way(
-    code: int, config: LogConfig, change: Callable[[PartitionLog], None]
+    code: int,
+    config: LogConfig,
+    change: Callable[[PartitionLog], None],
+    *,
+    is_flushed: bool = False,
 ) -> Iterator[tuple[LogOnDisk, bool]]:
     """Change logs like that, one after another; each has one more call to the disk go well.
 
@@ -234,6 +309,8 @@ def refused_half_way(
     """
     for calls in count(1):
         opened = reopened(config)
+        if is_flushed:  # A flush must not say that the disk is full.
+            opened.log.flusher.flush()
         refuse_after(opened.disk, opened.disk.calls + calls, code)
         try:
             change(opened.log)

@@ -59,13 +59,16 @@ class LogTruncation:
         """Whether files hold more than the log, as they could not be cut yet."""
         return self._to_cut is not None
 
-    def cut_later(self) -> None:
-        """Have the bytes after the log's end cut off before the next append, as a write left some.
+    def cut_later(self, *segments: Segment) -> None:
+        """Have what lies after the log's end cut off before the next append, as a write left it.
 
         The caller holds `lock`.
+
+        Args:
+            segments: whose files are to be removed.
         """
         assert self._to_cut is None
-        self._to_cut = _ToCut((), was_flushed=False)
+        self._to_cut = _ToCut(segments, was_flushed=False)
 
     def all_segments(self) -> tuple[Segment, ...]:
         """Return the log's segments, and those beyond its end that will be removed."""

@@ -20,7 +20,7 @@ from millrace.broker.storage.log.flusher import LogFlusher
 from millrace.broker.storage.log.health import may_pass
 from millrace.broker.storage.log.state import LogState, Tail
 from millrace.broker.storage.log.truncation import LogTruncation
-from millrace.broker.storage.segment import Segment, offset_name
+from millrace.broker.storage.segment import Segment
 from millrace.broker.storage.sparse_index import Place
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.errors import InvalidRecordError, StorageBusyError, StorageError
@@ -225,7 +225,7 @@ class LogWriter:
         """Close the active segment, which is not empty; the caller holds `lock`.
 
         Raises:
-            OSError: the disk refused; nothing changed.
+            OSError: the disk refused; the log is unchanged.
         """
         state = self._state
         self._truncation.finish()
@@ -235,20 +235,33 @@ class LogWriter:
             # Retention may delete the batches that it was made from.
             self._flusher.save_snapshot(old.next_offset, state.producer_states, durable=True)
         old.closed_at = now
+        new = state.open_segment(old.next_offset)
         try:
             old.index.save(old.coverage)
+            self._begin_file(new)
         except OSError:
             old.closed_at = NO_TIMESTAMP
             raise
-        path = f"{state.directory}/{offset_name(old.next_offset)}{segment.SUFFIX}"
-        file = state.files.open(path, create=True, writable=True)
-        file.truncate(0)  # A move of a segment may have left one of that name.
-        file.close()
-        state.files.fsync_directory(state.directory)
-        new = state.open_segment(old.next_offset)
         state.segments = (*state.segments, new)
         state.tail = Tail(new, Place(new.base_offset, 0))
         self._flusher.advance_point(old.next_offset)
+
+    def _begin_file(self, new: Segment) -> None:
+        """Make the empty file of a segment, durably.
+
+        If the disk refuses, the file is removed, at the latest before the next append: the old
+        segment may grow beyond its offset, and would be taken for damaged.
+        """
+        files = self._state.files
+        try:
+            file = files.open(new.path, create=True, writable=True)
+            file.truncate(0)  # A move of a segment may have left one of that name.
+            file.close()
+            files.fsync_directory(new.folder)
+        except OSError:
+            self._truncation.cut_later(new)
+            self._truncation.finish()
+            raise
 
     def _follow_on(self, batches: Sequence[StampedBatch]) -> bool:
         next_offset = self._state.log_end_offset
