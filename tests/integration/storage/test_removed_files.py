@@ -15,8 +15,10 @@ from tests.integration.running_broker import wait_until
 from millrace.broker.replica.mover import ReplicaMover
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_config import LogConfig
-from millrace.broker.storage.log_directory import LogDirectory
-from millrace.core.ids import Offset, WallMs
+from millrace.broker.storage.log_directory import DirectoryConfig, LogDirectory
+from millrace.broker.storage.posix_file_system import PosixFileSystem
+from millrace.core.errors import StorageBusyError
+from millrace.core.ids import BrokerId, Offset, WallMs
 from millrace.runtime.mailbox import Mailbox
 
 NOW = WallMs(1)
@@ -114,6 +116,54 @@ def test_a_reader_does_not_open_a_file_again_that_is_deleted(tmp_path: Path) -> 
         second.file.pread(1, 0)
     assert name(3) not in open_files(tmp_path)
     directory.close(clean=True)
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+def test_a_late_reader_of_a_closed_log_does_not_open_its_files_again(
+    tmp_path: Path, deletes: bool
+) -> None:
+    files = PosixFileSystem()
+    directory = LogDirectory.open(
+        files,
+        str(tmp_path),
+        DirectoryConfig(ballast_bytes=0, file_delete_delay_ms=0),
+        cluster_id="cluster",
+        broker_id=BrokerId(1),
+        new_directory_id="directory",
+    )
+    log = log_of(directory)
+    plan = log.reader.plan_read(Offset(0), 1000, Offset(10))
+    assert plan is not None
+    if deletes:
+        directory.let_go([TOPIC_PARTITION])
+    else:
+        directory.close_partition(TOPIC_PARTITION)
+    assert log.reader.read(plan) == b""
+    with pytest.raises(StorageBusyError):
+        log.reader.unread(Offset(4), Offset(10))
+    log.scrubber.scrub(1 << 20)
+    assert (files.open_files, open_files(tmp_path), log.failure) == (0, [], None)
+    if deletes:
+        directory.retired.delete([TOPIC_PARTITION], NOW)
+        assert directory.retired.empty_trash(WallMs(NOW + 10)) == 1
+        assert open_files(tmp_path) == []
+    else:
+        again = directory.open_partition(TOPIC_PARTITION, CONFIG, NOW)
+        plan = again.reader.plan_read(Offset(0), 1000, Offset(10))
+        assert plan is not None
+        assert len(again.reader.read(plan)) == plan.length
+    directory.close(clean=True)
+
+
+def test_a_copy_of_a_log_that_is_closed_meanwhile_ends(tmp_path: Path) -> None:
+    here, there = (open_directory(f"{tmp_path}/{place}") for place in ("here", "there"))
+    copy = there.moves.begin_copy(log_of(here))
+    here.close_partition(TOPIC_PARTITION)
+    with pytest.raises(StorageBusyError):
+        copy.complete()
+    copy.close()
+    for directory in (here, there):
+        directory.close(clean=True)
 
 
 def test_a_copy_that_is_given_up_is_closed(tmp_path: Path) -> None:

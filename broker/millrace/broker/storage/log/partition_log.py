@@ -236,7 +236,7 @@ class PartitionLog:
     # --- Verifying and closing ---------------------------------------------------------------
 
     def close(self, *, clean: bool) -> None:
-        """Close the files.
+        """Close the files for good: the descriptor of a late reader would keep their room.
 
         Args:
             clean: checkpoint first, so that the next start reads nothing.
@@ -252,7 +252,7 @@ class PartitionLog:
             with state.lock, state.flush_lock:  # No checkpoint is under way, and none comes.
                 state.health.is_closed = True
             for found in self.truncation.all_segments():
-                found.file.close()
+                found.file.retire()
                 found.index.close()
 
 

@@ -212,6 +212,7 @@ class LogReader:
                 self._await_replacement(segment, may_block=may_block)
                 if segment not in state.segments:  # Cut, cleaned or deleted meanwhile.
                     return self.aborted(start_offset, end_offset, may_block=may_block)
+                state.health.check_not_closed()
                 raise state.health.unread(error, segment.path) from error
         if any(segment.is_retired for segment in concerned):
             for segment in concerned:
