@@ -103,5 +103,6 @@ def carry_out(files: FileSystem, directory: str, swap: Swap, indexes: str | None
                 files.unlink(f"{folder}/{name}")
     for folder in {directory: None, indexes: None}:
         files.fsync_directory(folder)
-    files.rename(f"{directory}/{swap.name}", f"{directory}/{swap.target}")
+    if files.exists(f"{directory}/{swap.name}"):  # Else only the last step is to be repeated.
+        files.rename(f"{directory}/{swap.name}", f"{directory}/{swap.target}")
     files.fsync_directory(directory)

@@ -1,7 +1,10 @@
 """A log is compacted: what stays, what readers see meanwhile, and what is left after any crash."""
 
-from collections.abc import Iterator
+import errno
+import os
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import chain, repeat
 
 import pytest
 from tests.fakes.disk import Disk, PowerCut
@@ -18,6 +21,7 @@ from tests.sim.machines.disk import UnorderedDirectory
 
 from millrace.broker.storage import inspection
 from millrace.broker.storage.log_config import LogConfig
+from millrace.broker.storage.log_directory.log_copy import LogCopy
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.broker_config import StorageConfig
 from millrace.core.errors import CorruptLogError, StorageBusyError, StorageFullError
@@ -505,6 +509,145 @@ def test_a_full_disk_changes_nothing_and_leaves_nothing() -> None:
     opened.disk.capacity = None
     opened.clean()
     assert latest(opened.records) == latest(before)
+
+
+class BusyDisk(Disk):
+    """A disk of a process that lacks descriptors from some call on, once a cleaned segment counts.
+
+    Args:
+        begin: how many calls that need a descriptor succeed before.
+        times: how many are refused then.
+    """
+
+    def __init__(self, begin: int, times: int) -> None:
+        super().__init__()
+        self._next: Iterator[bool] = chain(repeat(False, begin), repeat(True, times))
+        self.refused: Iterator[bool] = iter(())
+
+    def recover(self) -> None:
+        self.refused = self._next = iter(())
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        if target.endswith(".swap"):
+            self.refused = self._next
+
+    def take_descriptor(self, path: str) -> None:
+        if next(self.refused, False):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+
+def read(opened: CompactedLog) -> None:
+    assert opened.records or opened.log.log_start_offset == opened.end
+
+
+def append_and_clean(opened: CompactedLog) -> None:
+    opened.write((b"key-1", b"later"))
+    opened.roll()
+    opened.clean()
+
+
+def shorten(opened: CompactedLog) -> None:
+    opened.log.truncation.truncate_to(Offset(4), NOW)
+
+
+def trim(opened: CompactedLog) -> None:
+    opened.log.retention.advance_log_start(Offset(8))
+
+
+def begin_again(opened: CompactedLog) -> None:
+    opened.log.truncation.start_over(Offset(100))
+
+
+def scrub(opened: CompactedLog) -> None:
+    while opened.log.scrubber.scrub(1 << 30):
+        pass
+
+
+def copy(opened: CompactedLog) -> None:
+    opened.disk.make_directory(f"{ROOT}/copy")
+    try:
+        LogCopy(opened.disk, opened.log, f"{ROOT}/copy").complete()
+    finally:
+        opened.log.hold_cleaning(is_held=False)
+
+
+def written_in_threes(disk: Disk) -> CompactedLog:
+    opened = CompactedLog(disk)
+    for number in range(9):
+        opened.write((b"key-%d" % (number % 3), b"%d" % number), (b"gone-%d" % number, None))
+        if number % 3 == 2:
+            opened.roll()
+    opened.checkpoint()
+    return opened
+
+
+@pytest.mark.parametrize("ends", ["not", "in order", "by a kill", "by a power cut"])
+@pytest.mark.parametrize("times", [1, 2, 10**6])
+@pytest.mark.parametrize(
+    "then", [read, CompactedLog.clean, append_and_clean, shorten, trim, begin_again, scrub, copy]
+)
+def test_a_replacement_that_is_refused_for_want_of_a_descriptor_is_completed_later(
+    then: Callable[[CompactedLog], None], times: int, ends: str
+) -> None:
+    twin = written_in_threes(Disk())
+    twin.clean()
+    then(twin)
+    pending = 0
+    for begin in range(8):
+        disk = BusyDisk(begin, times)
+        opened = written_in_threes(disk)
+        with suppress(StorageBusyError):
+            opened.clean()
+        pending += opened.log.state.replacement is not None
+        for job in (read, scrub, then) if times > 2 else ():
+            with suppress(StorageBusyError):
+                job(opened)
+        disk.recover()
+        then(opened)
+        assert opened.log.failure is None
+        if ends == "in order":
+            opened.directory.close(clean=True)
+        elif ends == "by a power cut":
+            disk.cut_power()
+        if ends != "not":
+            disk.restart()
+            opened = CompactedLog(disk)
+        check_whole(opened)
+        assert opened.log.log_start_offset == twin.log.log_start_offset
+        if then is not shorten:
+            assert latest(in_log(opened)) == latest(in_log(twin))
+        if then is not append_and_clean:  # It may have appended twice.
+            assert opened.end == twin.end
+    assert pending >= 4
+
+
+def test_records_wait_for_a_descriptor_that_their_segment_takes_its_place() -> None:
+    disk = BusyDisk(1, 10**6)
+    opened = written_in_threes(disk)
+    with pytest.raises(StorageBusyError):
+        opened.clean()
+    reader = opened.log.reader
+    with pytest.raises(BlockingIOError):
+        reader.plan_read(Offset(0), 1000, opened.end, may_block=False)
+    with pytest.raises(StorageBusyError):
+        reader.plan_read(Offset(0), 1000, opened.end)
+    with pytest.raises(StorageBusyError):
+        reader.unread(Offset(0), opened.end)
+    with pytest.raises(StorageBusyError):
+        reader.offset_for_timestamp(WallMs(0))
+    assert opened.log.cleaner.cleanable(NOW).first_dirty == 0
+    assert opened.log.tiering.movable(WallMs(NOW + DAY)) is None
+    disk.recover()
+    assert reader.plan_read(Offset(0), 1000, opened.end) is not None
+    assert opened.log.state.replacement is None
+    assert opened.log.state.held == ()
+
+
+def in_log(opened: CompactedLog) -> list[KeyedRecord]:
+    """Return the records without those before the log's start in its first batch."""
+    start = opened.log.log_start_offset
+    return [record for record in opened.records if record.offset >= start]
 
 
 def test_a_flipped_bit_in_a_segment_is_found_and_nothing_is_replaced() -> None:

@@ -26,6 +26,7 @@ down this table:
 | `truncation`    | ends the log at an earlier offset, or empties it                               |
 | `scrubber`      | verifies closed segments                                                       |
 | `reader`        | finds and reads batches by offset and by time                                  |
+| `replacement`   | lets a cleaned segment take the place of others, also where that was refused   |
 | `flusher`       | flushes, and advances the recovery point                                       |
 | `state`         | segments, offsets, epochs and producers: their invariants and their locks      |
 | `health`        | whether the log may be used, and what an error of the disk means for it        |

@@ -28,10 +28,11 @@ from typing import Final, NamedTuple, TypeVar
 from millrace.broker.storage import scan, segment_swap
 from millrace.broker.storage.aborted_index import Abort, aborts_of
 from millrace.broker.storage.cleaner_point import write_point
-from millrace.broker.storage.file_system import BUFFERS_MAX, File
+from millrace.broker.storage.file_system import BUFFERS_MAX, File, is_passing
+from millrace.broker.storage.log import replacement
 from millrace.broker.storage.log.health import may_pass
 from millrace.broker.storage.log.reader import LogReader
-from millrace.broker.storage.log.state import LogState
+from millrace.broker.storage.log.state import LogState, Replacement
 from millrace.broker.storage.segment import Segment, segment_of
 from millrace.broker.storage.segment_swap import Swap
 from millrace.core.errors import (
@@ -123,6 +124,7 @@ class LogCleaner:
         state = self._state
         with state.lock:
             state.health.check_open()
+            replacement.finish(state)
             segments, point, config = state.segments, state.cleaner_point, state.config
             last_batches, last_epochs = _last_batches(state), _last_epochs(state)
         tombstones_end = min(self.tombstones_end, point.offset)
@@ -168,7 +170,9 @@ class LogCleaner:
         except _Overtaken:
             return
         finally:
-            state.held = ()
+            with state.lock:
+                pending = state.replacement
+                state.held = () if pending is None else (pending.made,)
         counts = cleaner.counts
         self._move_point(
             point, CleanerPoint(rules.end_offset, counts.next_horizon, now, counts.next_end)
@@ -335,25 +339,26 @@ class _Copy:
             at = segments.index(group[0]) if group[0] in segments else 0
             if segments[at : at + len(group)] != tuple(group):
                 raise _Overtaken
-            try:
-                segment_swap.decide(state.files, self._folder, self._swap)
-            except OSError as error:
-                self._take_back()
-                raise state.health.refusal(error, "cleaning", self._folder) from error
+            is_decided = self._decide()
             for segment in group:
                 segment.retire()
-            try:
-                segment_swap.carry_out(
-                    state.files, self._folder, self._swap, indexes=state.directory
-                )
-            except OSError as error:  # Half of it is done: only the next start can complete it.
-                raise state.health.fail(error, "replacing segments of", self._folder) from error
+            made.move_away()  # Until its file has its name, another one has it.
             state.segments = (*segments[:at], made, *segments[at + len(group) :])
-            try:
-                made.index.save(made.coverage)
-            except OSError as error:
-                if not may_pass(error):
-                    raise state.health.fail(error, "indexing a segment of") from error
+            state.replacement = Replacement(self._swap, made, is_decided)
+            replacement.finish(state)
+
+    def _decide(self) -> bool:
+        """Let the copy count; return whether that is durable, or its flush was refused for now."""
+        state = self._state
+        try:
+            segment_swap.decide(state.files, self._folder, self._swap)
+        except OSError as error:
+            if not is_passing(error):
+                self._take_back()
+            elif state.files.exists(f"{self._folder}/{self._swap.name}"):
+                return False
+            raise state.health.refusal(error, "cleaning", self._folder) from error
+        return True
 
     def _take_back(self) -> None:
         state = self._state

@@ -6,6 +6,7 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 from millrace.broker.storage import scan
+from millrace.broker.storage.log import replacement
 from millrace.broker.storage.log.state import LogState
 from millrace.broker.storage.segment import ReadPlan, Segment, segment_of
 from millrace.broker.storage.sparse_index import Place
@@ -90,16 +91,25 @@ class LogReader:
             if not found.is_retired:
                 return plan
         # Cut or cleaned meanwhile: another object has the rest.
-        self._await_replacement(found, may_block=may_block)
+        self.await_replacement(found, may_block=may_block)
         return self.plan_read(start_offset, max_bytes, limit_offset, may_block=may_block)
 
-    def _await_replacement(self, found: Segment, *, may_block: bool) -> None:
-        """Wait until a segment that is being replaced by a cleaned one is no longer the log's."""
-        if found.is_retired and found in self._state.segments:
+    def await_replacement(self, found: Segment, *, may_block: bool = True) -> None:
+        """Wait until a segment that is being replaced by a cleaned one is no longer the log's.
+
+        Raises:
+            StorageBusyError: the process lacks what the replacement takes.
+            BlockingIOError: `may_block` is false.
+        """
+        state = self._state
+        if found.is_retired and found in state.segments:
             if not may_block:
                 raise BlockingIOError
-            with self._state.lock:
-                pass
+            with state.lock:
+                if found in state.segments:  # That was refused for now.
+                    state.health.check()
+                    state.health.check_not_closed()
+                    replacement.finish(state)
 
     def offset_after_bytes(self, start_offset: Offset, size: int, limit_offset: Offset) -> Offset:
         """Return where the whole batches from `start_offset` on end that take at most `size` bytes.
@@ -164,7 +174,7 @@ class LogReader:
             if is_gone:
                 state.health.check_not_closed()
             for segment in (first, last):
-                self._await_replacement(segment, may_block=True)
+                self.await_replacement(segment, may_block=True)
             is_cut = first not in state.segments or last not in state.segments
             if is_cut or state.log_start_offset > start:  # Cut, or deleted by retention, meanwhile.
                 return self._unread(start_offset, limit_offset)
@@ -173,7 +183,7 @@ class LogReader:
             raise state.health.unread(error, found.path) from error
         if first.is_retired or last.is_retired:  # Cleaned meanwhile.
             for segment in (first, last):
-                self._await_replacement(segment, may_block=True)
+                self.await_replacement(segment, may_block=True)
             return self._unread(start_offset, limit_offset)
         between = segments[segments.index(first) : segments.index(last)]
         size = sum(segment.size for segment in between) - begin + stop
@@ -209,14 +219,14 @@ class LogReader:
             except BlockingIOError:
                 raise
             except (*scan.DAMAGE, OSError) as error:
-                self._await_replacement(segment, may_block=may_block)
+                self.await_replacement(segment, may_block=may_block)
                 if segment not in state.segments:  # Cut, cleaned or deleted meanwhile.
                     return self.aborted(start_offset, end_offset, may_block=may_block)
                 state.health.check_not_closed()
                 raise state.health.unread(error, segment.path) from error
         if any(segment.is_retired for segment in concerned):
             for segment in concerned:
-                self._await_replacement(segment, may_block=may_block)
+                self.await_replacement(segment, may_block=may_block)
             return self.aborted(start_offset, end_offset, may_block=may_block)
         return found
 
@@ -349,7 +359,7 @@ class LogReader:
         try:
             record = search(found, *args)
         except (*scan.DAMAGE, OSError) as error:
-            self._await_replacement(found, may_block=True)
+            self.await_replacement(found, may_block=True)
             is_gone = isinstance(error, FileNotFoundError) and not self._state.is_missing(found)
             if is_gone and not found.is_retired:
                 self._state.health.check_not_closed()
@@ -358,7 +368,7 @@ class LogReader:
                 raise _Replaced from None
             raise self._state.health.unread(error, found.path) from error
         if found.is_retired:
-            self._await_replacement(found, may_block=True)
+            self.await_replacement(found, may_block=True)
             raise _Replaced
         return record
 

@@ -11,6 +11,7 @@ and closed segments go before the active one is closed, which needs room (P64).
 from functools import partial
 
 from millrace.broker.storage.file_system import is_full
+from millrace.broker.storage.log import replacement
 from millrace.broker.storage.log.flusher import LogFlusher
 from millrace.broker.storage.log.state import LogState
 from millrace.broker.storage.log.writer import LogWriter
@@ -116,6 +117,7 @@ class LogRetention:
         If the disk refuses, the next call removes the rest.
         """
         state = self._state
+        replacement.finish(state)
         with state.flush_lock:
             if offset > state.recovery_point:
                 self._flusher.flush_held()

@@ -21,7 +21,7 @@ appends.
 | `uncheckpointed_bytes`; what a truncation has still to cut off the files   | `lock`        |
 | `flushed_offset`, `snapshots`                                              | `flush_lock`  |
 | `cleaner_point`, also when the log is cleaned; `tier`, `tier_leftovers`    | `lock`        |
-| `held`, by the thread that cleans                                          | `lock`        |
+| `held`, by the thread that cleans; `replacement`                           | `lock`        |
 | all of these, when the log is truncated or emptied; `health.is_closed`     | both          |
 | `high_watermark`, unless the log is truncated or emptied                   | neither       |
 | `config`                                                                   | neither       |
@@ -44,6 +44,7 @@ from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_recovery import RecoveredLog
 from millrace.broker.storage.recovery_checkpoint import RecoveryPoint
 from millrace.broker.storage.segment import Segment
+from millrace.broker.storage.segment_swap import Swap
 from millrace.broker.storage.sparse_index import IndexCache, Place
 from millrace.core.errors import OffsetOutOfRangeError
 from millrace.core.ids import Offset, TopicPartition
@@ -55,6 +56,20 @@ class Tail(NamedTuple):
 
     active: Segment
     end: Place
+
+
+class Replacement(NamedTuple):
+    """A cleaned segment that is about to take the place of others; see `replacement.py`.
+
+    Attributes:
+        swap: the files.
+        made: the segment; it counts as retired until its file has its name.
+        is_decided: whether the name of the swap is durable.
+    """
+
+    swap: Swap
+    made: Segment
+    is_decided: bool
 
 
 class LogState:
@@ -83,6 +98,7 @@ class LogState:
         tier: where its oldest segments lie; None while all of them are at home.
         tier_leftovers: files that count no more, and are still to be removed.
         held: segments that are being cleaned, and do not move to another disk meanwhile.
+        replacement: of segments, which the disk refused to complete; None: there is none.
     """
 
     __slots__ = (
@@ -102,6 +118,7 @@ class LogState:
         "log_start_offset",
         "producer_states",
         "recovery_point",
+        "replacement",
         "segments",
         "snapshots",
         "tail",
@@ -148,6 +165,7 @@ class LogState:
         self.tier = recovered.tier
         self.tier_leftovers: list[str] = []
         self.held: tuple[Segment, ...] = ()
+        self.replacement: Replacement | None = None
 
     @property
     def log_end_offset(self) -> Offset:
@@ -205,7 +223,7 @@ class LogState:
         While it is cut, it is still one of them; so this waits for the lock.
         """
         with self.lock:
-            return found in self.segments
+            return found in self.segments and not found.is_retired
 
     def is_at_home(self, found: Segment) -> bool:
         """Whether a segment lies in the log's own directory, and not in its tier."""

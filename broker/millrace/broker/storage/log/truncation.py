@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 from millrace.broker.storage import new_beginning, scan
 from millrace.broker.storage.cleaner_point import write_point
 from millrace.broker.storage.file_system import FileSystem
+from millrace.broker.storage.log import replacement
 from millrace.broker.storage.log.flusher import LogFlusher
 from millrace.broker.storage.log.state import LogState, Tail
 from millrace.broker.storage.producer_snapshots import ProducerSnapshots
@@ -92,6 +93,7 @@ class LogTruncation:
             try:
                 with state.flush_lock:
                     self.finish()
+                    replacement.finish(state)
                     if offset >= state.log_end_offset:
                         return
                     if offset < state.log_start_offset:
@@ -115,6 +117,7 @@ class LogTruncation:
             state.health.check_open()
             try:
                 with state.flush_lock:
+                    replacement.finish(state)
                     self._begin_at(offset)
             except OSError as error:
                 raise state.health.refusal(error, "emptying") from error

@@ -91,8 +91,9 @@ class LogCopy:
             if copied.size < found.size:
                 size = min(_CHUNK_BYTES, found.size - copied.size)
                 data = self.log.reader.read(ReadPlan(found, copied.size, size, found.next_offset))
-                if not data:  # Of a log that is closed there would never be more.
+                if not data:  # There may never be more of it.
                     self.log.state.health.check_not_closed()
+                    self.log.reader.await_replacement(found)
                 self._written(self._append, copied, data)
                 return max(len(data), 1)  # None, when it was deleted meanwhile.
             if found is not segments[-1] and not copied.is_closed:
