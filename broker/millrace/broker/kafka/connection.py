@@ -230,6 +230,7 @@ class KafkaConnection(ServedConnection):
             self.holder.complete(size)
         else:
             self.holder.charge_message(size)
+        self.holder.is_awaited = False
         self._requests.append(_Arrived(payload, monotonic_now()))
         self._waiting_bytes += size
         self.has_called = True
@@ -271,7 +272,10 @@ class KafkaConnection(ServedConnection):
         taken = 0
         async with self._handling() as counted:
             while not self._is_over:
-                if not self._requests or not self.is_writable or self._is_keeping_much:
+                is_kept_waiting = not self.is_writable or self._is_keeping_much
+                if is_kept_waiting or not self._requests:
+                    if not is_kept_waiting:
+                        self.await_message()
                     self._news.clear()
                     await self._news.wait()
                     continue

@@ -160,10 +160,20 @@ class FrameReader(asyncio.BufferedProtocol):
 
     def release(self, size: int) -> None:
         """A complete message of this size, or a part of it, was handed over."""
-        self.holder.release(size)
-        if self._holds == Hold.ROOM and not self.holder.used and not self._is_done:
-            self.holder.withdraw()
-            self._go_on()
+        holder = self.holder
+        holder.release(size)
+        if self._holds == Hold.ROOM and not holder.complete_bytes and not self._is_done:
+            if holder.used:
+                self._on_room()
+            else:
+                holder.withdraw()
+                self._go_on()
+
+    def await_message(self) -> None:
+        """Somebody waits for the next message, which so leaves when it is complete."""
+        self.holder.is_awaited = True
+        if self._holds == Hold.ROOM and not self._is_done:
+            self._on_room()
 
     def close_reading(self) -> None:
         """Forget what was read: the connection is gone."""

@@ -6,10 +6,14 @@ room before it reads on. Where there is none it waits, without reading. One that
 always read a little: so small messages pass while large ones wait. The connections of one address
 have a bound of their own, so that one machine cannot take the whole pool.
 
-Waiting connections that each hold a part of a message could wait for one another for ever. So, when
-no complete message is about to leave, the connection that has waited longest completes its message
-beyond the bound, one at a time. The most that is held is then the bound, one message, and what each
-connection may read without asking (`FREE_BYTES`).
+Waiting connections that each hold a part of a message could wait for one another for ever. So the
+connection that has waited longest completes its message beyond the bound, one at a time. The most
+that is held is then the bound, one message, and what each connection may read without asking
+(`FREE_BYTES`).
+
+A handler may leave messages in the pool for minutes, as when a quota delays its client. Others must
+not wait for that. So, while room is short, a connection is read only when its next message leaves
+at once: its messages were taken, and its handler waits for another one (`Holder.is_awaited`).
 """
 
 from collections.abc import Callable
@@ -24,12 +28,11 @@ FREE_BYTES: Final = 16 << 10
 class _Bound:
     """A bound on bytes, and the connections that wait for it."""
 
-    __slots__ = ("bytes_max", "complete", "holders", "overdrawn", "used", "waiting")
+    __slots__ = ("bytes_max", "holders", "overdrawn", "used", "waiting")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.used = 0
-        self.complete = 0  # Of them, those of complete messages.
         self.holders = 0
         self.waiting: dict[Holder, None] = {}  # In order of arrival.
         self.overdrawn: Holder | None = None
@@ -44,7 +47,7 @@ class _Bound:
             return True
         if not waiting or next(iter(waiting)) is holder:
             has_room = self.bytes_max - self.used >= STEP_BYTES
-            if has_room or (self.overdrawn is None and not self.complete):
+            if has_room or self.overdrawn is None:
                 waiting.pop(holder, None)
                 if not has_room:
                     self.overdrawn = holder
@@ -53,10 +56,13 @@ class _Bound:
         return False
 
     def withdraw(self, holder: "Holder") -> bool:
-        """Forget that a connection waits, or exceeds the bound; return whether others may gain."""
+        """Forget that a connection waits, or exceeds the bound; return whether others may gain.
+
+        One that exceeds it with a complete message does so until that is taken.
+        """
         was_waiting = holder in self.waiting
         self.waiting.pop(holder, None)
-        if self.overdrawn is holder:
+        if self.overdrawn is holder and not holder.complete_bytes:
             self.overdrawn = None
             return True
         return was_waiting
@@ -79,9 +85,19 @@ class Holder:
 
     Attributes:
         used: bytes of the connection that are charged.
+        complete_bytes: of them, those of complete messages.
+        is_awaited: whether the next message is taken as soon as it is complete.
     """
 
-    __slots__ = ("_complete", "_host", "_host_name", "_memory", "on_room", "used")
+    __slots__ = (
+        "_host",
+        "_host_name",
+        "_memory",
+        "complete_bytes",
+        "is_awaited",
+        "on_room",
+        "used",
+    )
 
     def __init__(self, memory: "ReceiveMemory", on_room: Callable[[], None]) -> None:
         self._memory = memory
@@ -89,7 +105,8 @@ class Holder:
         self._host_name = ""
         self.on_room = on_room
         self.used = 0
-        self._complete = 0
+        self.complete_bytes = 0
+        self.is_awaited = True
 
     def belong_to(self, host: str) -> None:
         """Count with the other connections of an address from now on."""
@@ -107,49 +124,43 @@ class Holder:
 
     def complete(self, size: int) -> None:
         """Of the charged bytes, so many became a message: it leaves without further ones."""
-        memory, host = self._memory, self._host
-        self._complete += size
-        memory.complete += size
-        if host is not None:
-            host.complete += size
-            if host.overdrawn is self:
-                host.overdrawn = None
-        if memory.overdrawn is self:
-            memory.overdrawn = None
+        self.complete_bytes += size
 
     def charge_message(self, size: int) -> None:
         """Take a whole message that has arrived at once."""
-        memory, host = self._memory, self._host
-        self.used += size
-        self._complete += size
-        memory.used += size
-        memory.complete += size
-        if host is not None:
-            host.used += size
-            host.complete += size
+        self.charge(size)
+        self.complete_bytes += size
 
     def release(self, size: int) -> None:
         """Give back a complete message, or a part of it, that somebody else counts from now on."""
         memory, host = self._memory, self._host
         self.used -= size
-        self._complete -= size
-        assert self._complete >= 0
+        self.complete_bytes -= size
+        assert self.complete_bytes >= 0
         memory.used -= size
-        memory.complete -= size
+        if memory.overdrawn is self:
+            memory.overdrawn = None
         if host is not None:
             host.used -= size
-            host.complete -= size
+            if host.overdrawn is self:
+                host.overdrawn = None
             if host.waiting:
                 host.wake()
         if memory.waiting:
             memory.wake()
 
     def room(self) -> int:
-        """Return how many bytes may be read now; 0: none, and `on_room` is called later."""
+        """Return how many bytes may be read now; 0: none.
+
+        `on_room` is called later if the connection's next message would leave at once. If not, the
+        connection asks again when its messages were taken, or when another one is awaited.
+        """
         memory, host = self._memory, self._host
         plenty = memory.plenty_bytes - memory.used
         if plenty >= STEP_BYTES and not memory.waiting and (host is None or not host.waiting):
             return plenty  # The usual case, quickly.
+        if self.complete_bytes or not self.is_awaited:
+            return 0
         if host is not None and not host.admits(self):
             if memory.withdraw(self):  # It is not the one to hold up the others.
                 memory.wake()
@@ -187,7 +198,7 @@ class Holder:
     def close(self) -> None:
         """Give everything back: the connection is gone."""
         self.withdraw()
-        self.complete(self.used - self._complete)
+        self.complete(self.used - self.complete_bytes)
         self.release(self.used)
         if self._host is not None:
             self._memory.leave(self._host_name)

@@ -86,6 +86,12 @@ async def wait(call: ServerCall) -> None:
     await asyncio.Event().wait()
 
 
+async def take_one(call: ServerCall) -> None:
+    """Take a message, and wait, as for a quota."""
+    await call.read()
+    await asyncio.Event().wait()
+
+
 METHODS: dict[str, Callable[[ServerCall], Awaitable[None]]] = {
     "/t.T/Echo": echo,
     "/t.T/Refuse": refuse,
@@ -94,6 +100,7 @@ METHODS: dict[str, Callable[[ServerCall], Awaitable[None]]] = {
     "/t.T/Fail": fail,
     "/t.T/Who": who,
     "/t.T/Wait": wait,
+    "/t.T/TakeOne": take_one,
 }
 
 
@@ -569,6 +576,24 @@ async def test_messages_that_wait_for_memory_all_arrive() -> None:
 
         async with asyncio.timeout(DEADLINE_S):
             await asyncio.gather(*map(ask, connections))
+
+
+async def test_messages_that_handlers_leave_in_the_pool_hold_up_no_other_connection() -> None:
+    large = bytes(1 << 20)
+    async with serving(LIMITS) as the:
+        delayed = [await the.by_hand() for _ in range(4)]
+        for peer in delayed:
+            sent = [frame(Kind.MESSAGE, 1, number, large) for number in (2, 3, 4)]
+            peer.send(invoke("/t.T/TakeOne"), *sent)
+        half_of_the_pool = LIMITS.received_bytes_max // 2  # They come from one address.
+        await until(lambda: the.server.memory.used >= half_of_the_pool)
+        honest = await the.connect()
+        async with asyncio.timeout(DEADLINE_S):
+            for _ in range(3):
+                assert await client.call(honest, "/t.T/Echo", large, {}) == large
+        honest.close()
+        for peer in delayed:
+            peer.close()
 
 
 async def test_a_slow_sender_is_cut_while_others_wait_for_memory_and_they_are_not() -> None:

@@ -33,13 +33,15 @@ def test_what_has_arrived_is_charged_and_a_connection_beyond_the_bound_waits() -
     memory = ReceiveMemory(FOUR_STEPS)
     woken = Woken(memory)
     first, second, third = (woken.holder(name) for name in "abc")
-    first.charge(3 * STEP_BYTES)
-    first.complete(3 * STEP_BYTES)
+    first.charge(4 * STEP_BYTES)
+    assert first.room(), "it completes its message beyond the bound"
     second.charge(STEP_BYTES)
     assert second.room() == 0
     third.charge(1)
     assert third.room() == 0
-    first.release(3 * STEP_BYTES)
+    first.complete(4 * STEP_BYTES)
+    assert woken.names == [], "its message was not taken"
+    first.release(4 * STEP_BYTES)
     assert woken.names == ["b", "c"], "in the order in which they began to wait"
     assert memory.used == STEP_BYTES + 1
 
@@ -61,15 +63,47 @@ def test_when_all_wait_the_oldest_alone_completes_its_message_beyond_the_bound()
     assert woken.names == ["b", "c"]
 
 
-def test_messages_that_nobody_takes_let_no_other_one_exceed_the_bound() -> None:
+def test_a_pool_full_of_messages_that_nobody_takes_holds_up_no_other_connection() -> None:
     memory = ReceiveMemory(FOUR_STEPS)
     woken = Woken(memory)
-    untaken, waits = woken.holder("a"), woken.holder("b")
-    untaken.charge(FOUR_STEPS)
-    untaken.complete(FOUR_STEPS)
-    waits.charge(1)
-    assert waits.room() == 0
-    assert untaken.room() == 0
+    untaken, first, second = (woken.holder(name) for name in "abc")
+    untaken.charge_message(FOUR_STEPS)
+    assert untaken.room() == 0, "its message is not taken"
+    first.charge(1)
+    second.charge(1)
+    assert first.room() == STEP_BYTES
+    assert second.room() == 0, "one at a time"
+    first.charge(STEP_BYTES)
+    first.complete(STEP_BYTES + 1)
+    assert second.room() == 0
+    first.release(STEP_BYTES + 1)
+    assert woken.names == ["c"]
+
+
+def test_a_connection_whose_handler_waits_for_no_message_does_not_exceed_the_bound() -> None:
+    memory = ReceiveMemory(FOUR_STEPS)
+    woken = Woken(memory)
+    untaken, delayed, ready = (woken.holder(name) for name in "abc")
+    untaken.charge_message(FOUR_STEPS)
+    delayed.is_awaited = False
+    delayed.charge(1)
+    ready.charge(1)
+    assert delayed.room() == 0
+    assert ready.room() == STEP_BYTES
+
+
+def test_a_connection_that_exceeds_the_bound_does_so_until_its_message_is_taken() -> None:
+    memory = ReceiveMemory(FOUR_STEPS)
+    woken = Woken(memory)
+    first, second = woken.holder("a"), woken.holder("b")
+    for holder in (first, second):
+        holder.charge(2 * STEP_BYTES)
+    assert first.room()
+    first.complete(2 * STEP_BYTES)
+    first.withdraw()  # As a connection whose messages are many.
+    assert second.room() == 0
+    first.close()
+    assert woken.names == ["b"]
 
 
 def test_a_connection_that_holds_nothing_may_always_read_a_little() -> None:

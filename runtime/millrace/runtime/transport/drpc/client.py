@@ -141,8 +141,9 @@ class DrpcConnection(Connection):
         return call
 
     def on_call_ended(self) -> None:
-        """The call is over."""
+        """The call is over: what still comes for it is dropped."""
         self._call = None
+        self.await_message()
 
     def on_packet(self, kind: int, stream: int, body: bytes | memoryview) -> None:
         call = self._call

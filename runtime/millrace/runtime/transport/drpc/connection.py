@@ -236,12 +236,14 @@ class Inbox:
         self._news: asyncio.Future[None] | None = None
         self._is_ended = False
         self._error: Exception | None = None
+        connection.holder.is_awaited = False
 
     def put(self, message: bytes | memoryview) -> None:
         """Take a message, whose bytes are charged."""
         if self._is_ended:
             self._connection.release(len(message))
             return
+        self._connection.holder.is_awaited = False
         self._messages.append(message)
         self._bytes += len(message)
         waiting = len(self._messages) - self._next
@@ -265,6 +267,8 @@ class Inbox:
         self._messages.clear()
         self._next = self._bytes = 0
         self._take_frames()
+        if not self._connection.is_closed:
+            self._connection.await_message()
 
     async def read(self) -> bytes | memoryview | None:
         """Return the next message; None: there are no more.
@@ -278,6 +282,7 @@ class Inbox:
                     raise self._error
                 return None
             self._news = asyncio.get_running_loop().create_future()
+            self._connection.await_message()
             await self._news
         message = self._messages[self._next]
         self._next += 1
