@@ -8,6 +8,8 @@ import pytest
 from millrace.client._cluster import broker_channel
 from millrace.client._cluster.broker_channel import BrokerChannel
 from millrace.proto.v1.common_pb2 import HelloResponse
+from millrace.proto.v1.fetch_pb2 import ListOffsetsRequest
+from millrace.proto.v1.groups_pb2 import GroupHeartbeatRequest
 from millrace.runtime.transport.calls import CallError
 
 
@@ -54,9 +56,12 @@ class ByGrpc:
     def __init__(self, greeting: HelloResponse) -> None:
         self._greeting = greeting.SerializeToString()
         self.is_closed = False
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
 
     def unary_unary(self, method: str, **_: object) -> Any:
         async def answer(request: object) -> bytes:
+            await self.may_answer.wait()
             return self._greeting if method.endswith("/Hello") else b"by gRPC"
 
         return answer
@@ -93,6 +98,10 @@ class Greeter:
         return connection
 
 
+def bytes_of(_: object) -> bytes:
+    return b""
+
+
 class Stage:
     """A channel whose transports are doubles.
 
@@ -121,9 +130,9 @@ class Stage:
             "b:1", client_id="c", on_called=lambda *_: None, connector=connector
         )
 
-    async def ask(self) -> bytes:
+    async def ask(self, request: object = b"") -> bytes:
         """Make a call with one request and one response."""
-        answer: bytes = await self.channel.unary_unary("/S/Ask", bytes, bytes)(b"")
+        answer: bytes = await self.channel.unary_unary("/S/Ask", bytes_of, bytes)(request)
         return answer
 
 
@@ -167,6 +176,32 @@ async def test_what_would_wait_for_another_call_goes_by_grpc(
     assert await asyncio.wait_for(stage.ask(), 5) == b"by gRPC"
     stage.by_drpc.set()
     assert await first == b"by DRPC"
+
+
+@pytest.mark.parametrize(
+    "slow", [GroupHeartbeatRequest(wait_ms=5000), ListOffsetsRequest(max_wait_ms=5000)]
+)
+async def test_a_call_that_the_broker_answers_late_on_purpose_holds_up_no_other_one(
+    monkeypatch: pytest.MonkeyPatch, slow: object
+) -> None:
+    stage = Stage(monkeypatch)
+    await stage.channel.greet("", "b:2")
+    stage.by_grpc.may_answer.clear()
+    late = asyncio.ensure_future(stage.ask(slow))
+    await asyncio.sleep(0)
+    assert await stage.ask() == b"by DRPC"
+    assert not late.done(), "it goes by gRPC"
+    late.cancel()
+    assert await stage.ask() == b"by DRPC"
+    assert stage.connector.avoided == [], "nothing is known against DRPC"
+
+
+async def test_a_heartbeat_that_waits_for_nothing_goes_by_drpc(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage(monkeypatch)
+    await stage.channel.greet("", "")
+    assert await stage.ask(GroupHeartbeatRequest()) == b"by DRPC"
 
 
 async def test_calls_follow_one_another_on_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,9 @@
 gRPC is what every broker has at its address, and the `Hello` there tells the DRPC address beside
 it. Then gRPC's connection is closed. A stream has a connection of DRPC to itself. Calls with one
 request and one response share another one, where they go one after the other; what would wait for
-its turn for long goes by gRPC, which takes many at a time. So there are at most three connections.
+its turn for long goes by gRPC, which takes many at a time. So do calls that the broker answers late
+on purpose, as a member's heartbeat: others would wait for them. So there are at most three
+connections.
 Every connection begins with `Hello`: it may lead to another broker by now.
 """
 
@@ -143,7 +145,8 @@ class BrokerChannel:
         async def calling(request: Any) -> Any:
             begun = host.monotonic_s()
             try:
-                connection = await self._take_turn()
+                is_slow = _waits_by_design(request)
+                connection = None if is_slow else await self._take_turn()
                 if connection is not None:
                     try:
                         answer = await call(
@@ -158,7 +161,8 @@ class BrokerChannel:
                     response_deserializer=response_deserializer,
                 )
                 response = await by_grpc(request)
-                self._avoid_drpc_if_it_failed()
+                if not is_slow:
+                    self._avoid_drpc_if_it_failed()
                 return response
             finally:
                 self._on_called(name, host.monotonic_s() - begun)
@@ -243,6 +247,11 @@ class BrokerChannel:
                 token=self._token,
             )
         return self._grpc
+
+
+def _waits_by_design(request: Any) -> bool:
+    """Whether a request asks the broker to wait for news before it answers."""
+    return bool(getattr(request, "wait_ms", 0) or getattr(request, "max_wait_ms", 0))
 
 
 def _decoded(decode: Callable[[bytes], Answer], data: bytes) -> Answer:
