@@ -944,6 +944,42 @@ async def test_an_address_that_is_avoided_is_not_tried_and_one_that_is_away_is_t
         connection.close()
 
 
+@pytest.mark.parametrize("method", ["/t.T/Echo", "/t.T/Refuse"])
+async def test_a_stream_s_own_connection_ends_with_it(method: str) -> None:
+    async with serving() as the:
+        stream = await connector().stream(the.address, method)
+        assert stream is not None
+        await stream.end_writing()
+        with contextlib.suppress(CallError):
+            assert await stream.read() is None
+        stream.cancel()
+        await until(lambda: not the.server.connections)
+
+
+async def test_what_came_before_a_stream_ended_is_read_though_its_connection_has_ended() -> None:
+    async with serving() as the:
+        stream = await connector().stream(the.address, "/t.T/Echo")
+        assert stream is not None
+        await stream.write(b"x")
+        await stream.end_writing()
+        await until(lambda: not the.server.connections)
+        assert await stream.read() == b"x"
+        assert await stream.read() is None
+
+
+async def test_a_connection_that_drains_ends_with_its_call() -> None:
+    async with serving() as the:
+        connection = await the.connect()
+        stream = connection.stream("/t.T/Echo", {})
+        await stream.write(b"x")
+        assert await stream.read() == b"x"
+        connection.retire()  # As for certificates that are renewed.
+        assert not connection.is_closed
+        await stream.end_writing()
+        assert await stream.read() is None
+        await until(lambda: not the.server.connections)
+
+
 async def test_an_address_that_takes_no_connection_is_soon_given_up() -> None:
     with socket.socket() as listening, contextlib.ExitStack() as waiting:
         listening.bind(("127.0.0.1", 0))

@@ -108,11 +108,17 @@ class DrpcStream:
 
 
 class DrpcConnection(Connection):
-    """The calling end of a connection; see `connect`."""
+    """The calling end of a connection; see `connect`.
+
+    Attributes:
+        is_draining: whether the other side asks to finish.
+        is_for_one_call: whether it ends with its call.
+    """
 
     def __init__(self, limits: ConnectionLimits, ahead: ReadAhead, memory: ReceiveMemory) -> None:
         super().__init__(limits, ahead, memory)
         self.is_draining = False
+        self.is_for_one_call = False
         self._call: DrpcStream | None = None
         self._last_stream = 0
         self._reason = ""
@@ -143,6 +149,8 @@ class DrpcConnection(Connection):
     def on_call_ended(self) -> None:
         """The call is over: what still comes for it is dropped."""
         self._call = None
+        if self.is_for_one_call or self.is_draining:
+            self.close()
         self.await_message()
 
     def on_packet(self, kind: int, stream: int, body: bytes | memoryview) -> None:

@@ -151,7 +151,7 @@ class Connector:
         greet: Greet | None = None,
         check: Check = lambda _: None,
     ) -> DrpcStream | None:
-        """Open a connection, and begin a call on it; None: use gRPC.
+        """Open a connection for one call, and begin that; None: use gRPC.
 
         Raises:
             PeerRefusedError: by `check`.
@@ -159,4 +159,5 @@ class Connector:
         connection = await self.connect(address, greet, check)
         if connection is None:
             return None
+        connection.is_for_one_call = True
         return connection.stream(method, self.metadata_for(address))
