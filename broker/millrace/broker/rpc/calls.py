@@ -105,9 +105,20 @@ def _one_message(serve: UnaryCall) -> StreamCall:
         request = await call.read()
         if request is None:
             raise MalformedRequestError("the call ended without its request")
-        await call.write(await serve(bytes(request), call))
+        serving = serve(bytes(request), call)
+        del request  # It may be large, and the handler may wait for long.
+        await call.write(await serving)
 
     return call
+
+
+def _without_padding(request: Any, size: int) -> Any:
+    """Return a decoded request of so many bytes without the memory of fields that nobody knows."""
+    request.DiscardUnknownFields()
+    if 2 * request.ByteSize() > size:
+        return request
+    # What was discarded stays in the memory of the message as long as that is there.
+    return type(request).FromString(request.SerializeToString())
 
 
 class Calls:
@@ -198,17 +209,25 @@ class Calls:
         check: Callable[[_R], None] | None = None,
     ) -> tuple[UnaryCall, LocalCall]:
         async def served(data: bytes, call: ServerCall) -> bytes:
-            begun = host.monotonic_s()
+            begun, size = host.monotonic_s(), len(data)
             try:
                 async with self.begun(call, name) as caller:
-                    return await self._limited(answer(data, caller), caller, len(data))
+                    answering = answer(data, caller)
+                    del data  # The handler may wait for long.
+                    return await self._limited(answering, caller, size)
             finally:
                 self.refusals.metrics.requests.called(name, host.monotonic_s() - begun)
 
         async def answer(data: bytes, caller: GuardedCaller) -> bytes:
             await self._turns.give_way_to(len(data))
             request: Any = decode_request(kind, data, self._limits.request_entries_max)
-            response = await handled(request, data, caller)
+            if check is None:
+                if len(data) > _LARGE_BYTES:
+                    request = _without_padding(request, len(data))
+                data = b""
+            handling = handled(request, data, caller)
+            del request, data
+            response = await handling
             await self._turns.give_way_to(self._checked_size(response))
             return response.SerializeToString()
 

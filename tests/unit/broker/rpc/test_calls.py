@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import time
+import tracemalloc
 import weakref
 from types import SimpleNamespace
 from typing import Any
@@ -218,6 +219,46 @@ def test_a_refused_call_and_its_request_are_gone_without_the_garbage_collector(m
         assert [each() for each in held] == [None, None]
     finally:
         gc.enable()
+
+
+class LargeCall:
+    """A call by DRPC whose request has a megabyte of a field that nobody knows."""
+
+    metadata = ()
+    address = "10.0.0.1:4711"
+    principal = ""
+
+    def on_known(self) -> None:
+        pass
+
+    async def read(self) -> memoryview:
+        known = GetMetadataRequest(topics=["t"]).SerializeToString()
+        unknown = b"\xa2\x06\x80\x80\x3c" + bytes(60 << 14)  # Field 100, with its length.
+        return memoryview(bytearray(known + unknown))
+
+    async def write(self, *parts: object) -> None:
+        pass
+
+
+def test_while_a_handler_waits_nothing_holds_the_bytes_of_its_request() -> None:
+    found: list[tuple[int, int]] = []
+
+    async def wait(request: GetMetadataRequest, _: Caller) -> GetMetadataResponse:
+        await asyncio.sleep(0)
+        found.append((tracemalloc.get_traced_memory()[0], request.ByteSize()))
+        assert list(request.topics) == ["t"]
+        return GetMetadataResponse()
+
+    methods = calls_of().methods("S", unary={"Ask": (wait, GetMetadataRequest, KNOWN)})
+    call: Any = LargeCall()
+    tracemalloc.start()
+    try:
+        asyncio.run(methods.by_path()["/S/Ask"](call))
+        ((held, size),) = found
+    finally:
+        tracemalloc.stop()
+    assert held < 60 << 13
+    assert size < 100
 
 
 def test_a_call_with_too_much_metadata_is_gone_without_the_garbage_collector() -> None:
