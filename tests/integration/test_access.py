@@ -319,6 +319,56 @@ def test_an_error_about_an_id_names_no_topic_that_the_caller_may_not_see(
             assert (f"{namespace}/orders" in response.error.message) is is_named
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    {
+        "Cluster.DeleteRecords": {"partitions": [PARTITION]},
+        "Transactions.ListOpenTransactions": PARTITION,
+        **{
+            f"Cluster.{verb}Topics": {"topics": [{"topic_id": "{id}"}]}
+            for verb in ("Alter", "Delete", "Undelete", "Purge")
+        },
+    }.items(),
+)
+def test_the_refusal_of_an_id_names_no_topic_that_the_caller_may_not_see(
+    client: RawClient, topics: dict[str, TopicId], name: str, said: dict[str, Any]
+) -> None:
+    method = methods()[name]
+    for namespace, topic_id in topics.items():
+        request = request_for(method, said, namespace, topic_id)
+        text = refusal_text(client, method, request, "describer")
+        is_seen = namespace == "team"
+        if name == "Transactions.ListOpenTransactions" and is_seen:
+            assert not text, "it may describe the topic, and is refused nothing"
+        else:
+            assert ("orders" in text) is is_seen, text
+
+
+def test_a_refusal_repeats_a_name_that_the_request_has(
+    client: RawClient, topics: dict[str, TopicId]
+) -> None:
+    delete = methods()["Cluster.DeleteTopics"]
+    named = request_for(delete, {"topics": [{"name": "other/orders"}]}, "", TopicId(b""))
+    assert "'other/orders'" in refusal_text(client, delete, named, "describer")
+    both = {"topics": [{"name": "team/mine", "topic_id": "{id}"}]}
+    text = refusal_text(client, delete, request_for(delete, both, "", topics["other"]), "owner")
+    assert "may not delete the topic:" in text
+
+
+def refusal_text(client: RawClient, method: Any, request: Message, role: str) -> str:
+    """Return what a caller is told of the refusal of its whole call; empty: it is not refused."""
+    path = f"/{method.containing_service.full_name}/{method.name}"
+    ask: Any = client.channel.unary_unary(path)
+    try:
+        ask(request.SerializeToString(), timeout=20, metadata=authorization(role))
+    except grpc.RpcError as error:
+        failed: Any = error
+        refused = error_from_trailers(failed.trailing_metadata() or (), failed.details() or "")
+        assert refused is not None
+        return refused.message
+    return ""
+
+
 def test_listings_have_what_the_caller_may_see(
     client: RawClient, topics: dict[str, TopicId]
 ) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kafka.protocol.admin import DeleteTopicsRequest
+from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest
 from tests.fakes.kafka_ends import request_frame
 from tests.integration.guarded import GuardedBroker
@@ -151,3 +153,16 @@ def test_what_there_is_is_not_listed(stranger: Stranger, key: ApiKey) -> None:
             ).body
             told = stranger.answer(request_frame(key, version, body))
             assert told is None or THERE.encode() not in told, version
+
+
+def test_an_id_tells_no_name(broker: GuardedBroker, stranger: Stranger) -> None:
+    with Connection(broker) as root:
+        root.log_in("root", mechanism="SCRAM-SHA-256")
+        known = root.ask(ApiKey.METADATA, 12, MetadataRequest(topics=None)).topics
+    (there,) = (topic for topic in known if topic.name == THERE)
+    state = DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=there.topic_id)
+    body = DeleteTopicsRequest(topics=[state])
+    told = stranger.answer(request_frame(ApiKey.DELETE_TOPICS, 6, body))
+    assert told is not None
+    assert b"may not delete the topic:" in told
+    assert THERE.encode() not in told

@@ -6,11 +6,30 @@ that is checked entry by entry is the handler's work: the declaration says that 
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from millrace.core.guard.access import CLUSTER, Demand, Operation, Resource, ResourceKind
 
-_Named = Callable[[Any], Iterable[Resource | None]]
+
+class ById(NamedTuple):
+    """A resource of which a request has only the id: its caller may not know the name."""
+
+    resource: Resource
+
+
+class Demanded(NamedTuple):
+    """One of the things that a request demands as a whole.
+
+    Attributes:
+        demand: what.
+        is_named: whether the request has the name of the resource, so that an error may repeat it.
+    """
+
+    demand: Demand
+    is_named: bool
+
+
+_Found = Callable[[Any], Iterable[Resource | ById | None]]
 """Returns the resources of a request; None for one that is not there, which the handler answers."""
 
 
@@ -27,7 +46,7 @@ class Clause:
 
     operation: Operation
     kind: ResourceKind
-    resources: _Named | None
+    resources: _Found | None
     condition: str = ""
 
 
@@ -46,14 +65,16 @@ class Demands:
     def __and__(self, other: "Demands") -> "Demands":
         return Demands((*self.clauses, *other.clauses), self.is_for_known)
 
-    def of(self, request: Any) -> Iterator[Demand]:
+    def of(self, request: Any) -> Iterator[Demanded]:
         """Yield what a request demands as a whole."""
         for clause in self.clauses:
             if clause.resources is None:
                 continue
-            for resource in clause.resources(request):
-                if resource is not None:
-                    yield Demand(clause.operation, resource)
+            for found in clause.resources(request):
+                if isinstance(found, ById):
+                    yield Demanded(Demand(clause.operation, found.resource), is_named=False)
+                elif found is not None:
+                    yield Demanded(Demand(clause.operation, found), is_named=True)
 
 
 KNOWN: Final = Demands()
@@ -63,7 +84,7 @@ OF_BROKERS: Final = Demands(is_for_known=False)
 
 
 def whole(
-    operation: Operation, kind: ResourceKind, resources: _Named, condition: str = ""
+    operation: Operation, kind: ResourceKind, resources: _Found, condition: str = ""
 ) -> Demands:
     """Demand an operation on all resources of a request."""
     return Demands((Clause(operation, kind, resources, condition),))

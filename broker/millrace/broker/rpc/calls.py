@@ -266,14 +266,16 @@ class Calls:
         """Refuse a request as a whole if its caller may not do all that it demands.
 
         Raises:
-            AccessDeniedError: names the first thing.
+            AccessDeniedError: names the first thing, where the caller may know the name.
         """
         assert demands.is_for_known, "it is served to brokers alone"
         work = self._turns.work()
-        await access.learn(demanded := list(demands.of(request)))
-        for operation, resource in demanded:
+        demanded = list(demands.of(request))
+        await access.learn(demand for demand, _ in demanded)
+        for demand, is_named in demanded:
             await work.give_way()
-            if (refused := access.refusal(operation, resource)) is not None:
+            refusal = access.refusal if is_named else access.refusal_by_id
+            if (refused := refusal(*demand)) is not None:
                 raise refused
 
     async def _within_quota(

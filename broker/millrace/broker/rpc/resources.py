@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from millrace.broker.guard.demands import ById
 from millrace.core.errors import UnknownTopicOrPartitionError
 from millrace.core.guard.access import Resource, ResourceKind, named
 from millrace.core.ids import TOPIC_ID_BYTES, TopicId
@@ -31,12 +32,12 @@ class TopicResources:
         topic = None if image is None else image.topics_by_id.get(topic_id)
         return None if topic is None else topic_resource(topic.name)
 
-    def of_partitions(self, entries: Iterable[Any]) -> Iterator[Resource | None]:
+    def of_partitions(self, entries: Iterable[Any]) -> Iterator[ById | None]:
         """Yield the topics of entries that have a `topic_partition`; a deleted one may be back."""
         for entry in entries:
             yield self._with_deleted(TopicId(entry.topic_partition.topic_id))
 
-    def of_refs(self, entries: Iterable[Any]) -> Iterator[Resource | None]:
+    def of_refs(self, entries: Iterable[Any]) -> Iterator[Resource | ById | None]:
         """Yield the topics of entries with a name, an id, or both: then both must be allowed.
 
         The controller, which answers, may know more topics than this broker. It compares a name
@@ -57,10 +58,11 @@ class TopicResources:
                     )
                 yield found
 
-    def _with_deleted(self, topic_id: TopicId) -> Resource | None:
+    def _with_deleted(self, topic_id: TopicId) -> ById | None:
         image = self._image()
         deleted = None if image is None else image.deleted_topic(topic_id)
-        return self.of(topic_id) if deleted is None else topic_resource(deleted.topic.name)
+        found = self.of(topic_id) if deleted is None else topic_resource(deleted.topic.name)
+        return None if found is None else ById(found)
 
 
 def group(request: Any) -> Iterable[Resource]:

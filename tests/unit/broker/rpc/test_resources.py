@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from millrace.broker.guard.demands import ById
 from millrace.broker.rpc.resources import TopicResources
 from millrace.core.errors import UnknownTopicOrPartitionError
 from millrace.core.guard.access import ResourceKind, named
@@ -28,13 +29,16 @@ def resources() -> TopicResources:
 
 def test_names_and_ids_are_both_what_a_request_is_about() -> None:
     refs = [TopicRef(name="mine/x", topic_id=THERE), TopicRef(topic_id=DELETED)]
-    names = ("mine/x", "shop/orders", "shop/gone")
-    assert list(resources().of_refs(refs)) == [named(ResourceKind.TOPICS, name) for name in names]
+    mine, orders, gone = (
+        named(ResourceKind.TOPICS, name) for name in ("mine/x", "shop/orders", "shop/gone")
+    )
+    assert list(resources().of_refs(refs)) == [mine, ById(orders), ById(gone)]
 
 
 def test_a_topic_that_is_deleted_may_be_back_before_the_request_is_answered() -> None:
     places = [SimpleNamespace(topic_partition=SimpleNamespace(topic_id=DELETED))]
-    assert list(resources().of_partitions(places)) == [named(ResourceKind.TOPICS, "shop/gone")]
+    gone = named(ResourceKind.TOPICS, "shop/gone")
+    assert list(resources().of_partitions(places)) == [ById(gone)]
 
 
 def test_an_id_that_is_not_known_here_is_not_passed_on_alone() -> None:
