@@ -22,6 +22,7 @@ class FakeAuthority:
     """Implements `Reviewer`.
 
     Attributes:
+        issuer: that it publishes, and signs tokens as.
         is_away: nobody answers.
         revoked: accounts that are gone.
         allowed: verb, resource, namespace and name that reviews of access allow, for anybody.
@@ -32,6 +33,7 @@ class FakeAuthority:
     """
 
     def __init__(self) -> None:
+        self.issuer = ISSUER
         self.is_away = False
         self.revoked: set[str] = set()
         self.allowed: set[tuple[str, str, str, str]] = set()
@@ -51,7 +53,7 @@ class FakeAuthority:
         """Return a token that the API server signs for an account."""
         now_s = int(time.time())
         claims = {
-            "iss": ISSUER,
+            "iss": self.issuer,
             "aud": audience,
             "sub": f"system:serviceaccount:{account}",
             "iat": now_s,
@@ -81,7 +83,7 @@ class FakeAuthority:
     async def read(self, path: str, accept: str = "") -> Mapping[str, Any]:
         self._count(path)
         if path == "/.well-known/openid-configuration":
-            return {"issuer": ISSUER}
+            return {"issuer": self.issuer}
         assert path == "/openid/v1/jwks"
         keys = [_published(name, key) for name, key in self.keys.items()]
         return {"keys": [*keys, {"kty": "oct", "k": "c2VjcmV0", "kid": "secret"}, "none"]}

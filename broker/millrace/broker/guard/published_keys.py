@@ -5,6 +5,9 @@ invent names of keys. In the time between, a name that is not known may be that 
 token is neither good nor bad, and its caller tries again. A key that the API server gives up is not
 missed here, since each token is reviewed by the API server itself, too.
 
+The issuer comes with the keys. An API server that gets another one keeps the names of its keys, so
+a token with another issuer and a right signature has both fetched again, within the same bound.
+
 Source: https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/#service-account-issuer-discovery.
 """
 
@@ -69,14 +72,18 @@ class PublishedKeys:
         self._next_fetch_s = 0.0
         self._fetching: asyncio.Task[None] | None = None
 
-    async def find(self, shaped: ShapedToken) -> PublishedKey:
+    async def find(self, shaped: ShapedToken, *, fetch: bool = False) -> PublishedKey:
         """Return the key that a token names.
+
+        Args:
+            shaped: the token.
+            fetch: also if the key is known, as its issuer may be another one by now.
 
         Raises:
             RefusedCredentialError: there is none for it.
-            AuthorityAwayError: the key is not known, and nobody tells it now.
+            AuthorityAwayError: the key or the issuer is not known, and nobody tells it now.
         """
-        if shaped.key_id not in self._keys:
+        if fetch or shaped.key_id not in self._keys:
             await self._fetch()
         key = self._keys.get(shaped.key_id)
         if key is None:

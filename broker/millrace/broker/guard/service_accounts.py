@@ -12,13 +12,13 @@ from typing import Final
 
 from millrace.broker.guard.credentials import Credential
 from millrace.broker.guard.guard import AuthorityAwayError, NotAskedError
-from millrace.broker.guard.published_keys import PublishedKeys
+from millrace.broker.guard.published_keys import PublishedKey, PublishedKeys
 from millrace.broker.guard.reviews import TOKEN_REVIEW, Reviewer, SingleFlight
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.guard import service_account_token
 from millrace.core.guard.identity import Identity, RefusedCredentialError
 from millrace.core.guard.known_tokens import KnownTokens, Standing
-from millrace.core.guard.service_account_token import Expected
+from millrace.core.guard.service_account_token import Expected, OtherIssuerError, ShapedToken
 from millrace.core.quotas.sources import SourceRates
 from millrace.runtime import host
 from millrace.runtime.clock import monotonic_now, wall_now
@@ -144,11 +144,7 @@ class ServiceAccountTokens:
         try:
             shaped = service_account_token.parse(token)
             _charge(self._checks, source)
-            published = await self._keys.find(shaped)
-            # Before the signature, which costs most: both are of the same bytes.
-            expected = Expected(published.issuer, self._audience)
-            identity = service_account_token.check_claims(shaped.claims, expected, wall_now())
-            published.verify(token)
+            identity = await self._verified(token, shaped)
             _charge(self._reviews, source)  # Not before: only the API server can make these.
             await self._review(token, identity.principal)
         except RefusedCredentialError as error:
@@ -156,6 +152,28 @@ class ServiceAccountTokens:
             raise
         self._known.on_accepted(key, identity, monotonic_now())
         return identity
+
+    async def _verified(self, token: str, shaped: ShapedToken) -> Identity:
+        """Return whom a token is of, by its claims and its signature.
+
+        Raises:
+            RefusedCredentialError: one of them is wrong.
+            AuthorityAwayError: its key or its issuer may be new, and nobody tells it now.
+        """
+        published = await self._keys.find(shaped)
+        # Before the signature, which costs most: both are of the same bytes.
+        try:
+            identity = self._claimed(shaped, published)
+        except OtherIssuerError:
+            published.verify(token)  # Strangers cannot have the keys fetched.
+            published = await self._keys.find(shaped, fetch=True)
+            identity = self._claimed(shaped, published)
+        published.verify(token)
+        return identity
+
+    def _claimed(self, shaped: ShapedToken, published: PublishedKey) -> Identity:
+        expected = Expected(published.issuer, self._audience)
+        return service_account_token.check_claims(shaped.claims, expected, wall_now())
 
     async def _review(self, token: str, account: str) -> None:
         """Have the API server review a token.

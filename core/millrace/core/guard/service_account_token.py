@@ -40,6 +40,10 @@ _SHAPE: Final = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
 _ACCOUNT: Final = re.compile(rf"{_ACCOUNT_PREFIX}[a-z0-9-]{{1,63}}:[a-z0-9.-]{{1,253}}", re.ASCII)
 
 
+class OtherIssuerError(RefusedCredentialError):
+    """All claims are right but the issuer: the API server may have changed its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShapedToken:
     """A token that looks like a ServiceAccount's, and of which nothing is proved yet.
@@ -137,10 +141,9 @@ def check_claims(claims: Mapping[str, Any], expected: Expected, now_ms: WallMs) 
     """Return the ServiceAccount that the claims name.
 
     Raises:
+        OtherIssuerError: only its issuer is not the expected one.
         RefusedCredentialError: the token is for somebody else, or for another time.
     """
-    if claims.get("iss") != expected.issuer:
-        raise RefusedCredentialError(f"its issuer is {_shown(claims.get('iss'))}")
     if claims.get("aud") not in ([expected.audience], expected.audience):
         raise RefusedCredentialError(
             f"its audience is {_shown(claims.get('aud'))} and must be {expected.audience!r} alone"
@@ -160,6 +163,8 @@ def check_claims(claims: Mapping[str, Any], expected: Expected, now_ms: WallMs) 
     account = claims.get("sub")
     if not isinstance(account, str) or not _ACCOUNT.fullmatch(account):
         raise RefusedCredentialError(f"it is of {_shown(account)}, which is no ServiceAccount")
+    if claims.get("iss") != expected.issuer:
+        raise OtherIssuerError(f"its issuer is {_shown(claims.get('iss'))}")
     namespace = account.removeprefix(_ACCOUNT_PREFIX).partition(":")[0]
     groups = frozenset((*_GROUPS, f"{_GROUPS[0]}:{namespace}"))
     return Identity(account, groups, expires_at)

@@ -90,7 +90,7 @@ async def test_forged_tokens_cost_the_api_server_nothing(authority: FakeAuthorit
         authority.token([AUDIENCE, "https://kubernetes.default.svc"]): "audience",
         authority.token([AUDIENCE], exp=int(time.time()) - 3600): "expired",
         authority.token([AUDIENCE], nbf=int(time.time()) + 3600): "not valid yet",
-        authority.token([AUDIENCE], iss="https://elsewhere"): "issuer",
+        other.token([AUDIENCE], iss="https://elsewhere"): "signature",
     }
     for token, reason in forged.items():
         assert reason in await refusal(tokens, token)
@@ -210,6 +210,40 @@ async def test_a_new_key_of_the_api_server_is_fetched(authority: FakeAuthority) 
     authority.keys["k2"] = ec.generate_private_key(ec.SECP256R1())
     token = authority.token([AUDIENCE], "shop:writer", key_id="k2")
     assert (await tokens.identify(token)).identity.principal == "system:serviceaccount:shop:writer"
+
+
+@in_virtual_time
+async def test_tokens_of_another_issuer_of_the_api_server_are_taken(
+    authority: FakeAuthority,
+) -> None:
+    """Its key stays, and so the name of the key."""
+    tokens = ServiceAccountTokens(authority, AUDIENCE)
+    await tokens.identify(authority.token([AUDIENCE]))
+    authority.issuer = "https://api.example"
+    token = authority.token([AUDIENCE], "shop:writer")
+    for _ in range(2):
+        with pytest.raises(AuthorityAwayError):  # It may not be asked again yet.
+            await tokens.identify(token)
+        await asyncio.sleep(15.5)
+    others = [authority.token([AUDIENCE], f"shop:writer-{number}") for number in range(10)]
+    found = await asyncio.gather(*map(tokens.identify, [token, *others]))
+    assert found[0].identity.principal == "system:serviceaccount:shop:writer"
+    assert authority.asked["/openid/v1/jwks"] == 2
+
+
+@in_virtual_time
+async def test_an_issuer_that_is_not_the_api_servers_is_refused(authority: FakeAuthority) -> None:
+    tokens = ServiceAccountTokens(authority, AUDIENCE)
+    await tokens.identify(authority.token([AUDIENCE]))
+    elsewhere = "https://elsewhere"
+    await asyncio.sleep(31)
+    forged = FakeAuthority().token([AUDIENCE], iss=elsewhere)
+    assert "signature" in await refusal(tokens, forged)
+    not_ours = authority.token(["another.shop.millrace.dev"], iss=elsewhere)
+    assert "audience" in await refusal(tokens, not_ours)
+    assert authority.asked["/openid/v1/jwks"] == 1, "neither has the keys fetched"
+    assert "issuer" in await refusal(tokens, authority.token([AUDIENCE], iss=elsewhere))
+    assert authority.asked["/openid/v1/jwks"] == 2
 
 
 @in_virtual_time
