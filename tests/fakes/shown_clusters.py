@@ -205,6 +205,7 @@ class ShownAdmin:
                 TransactionPart(HOSTILE, 1, False, ""),
                 TransactionPart(HOSTILE, 2, is_owed, HOSTILE if is_owed else ""),
                 TransactionPart("", 3, False, ""),
+                TransactionPart("", 4, False, "", is_hidden=True),
                 TransactionPart(HOSTILE, None, is_owed, ""),
             ),
             ending="timeout",

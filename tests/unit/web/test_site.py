@@ -108,7 +108,7 @@ def test_names_of_strangers_are_harmless_on_every_page(
         ("/transactions", {}, ["1 transaction hangs", "77", "2023-11-14 22:13:20"]),
         ("/transactions", {}, [visible(HOSTILE), "4711", "id-0", "committed, not written"]),
         ("/transactions", {}, [f"{visible(HOSTILE)}-2: {visible(HOSTILE)}, and 1 other"]),
-        ("/transaction", {"id": HOSTILE}, ["open", "4711", "1 m 0 s", "(deleted)"]),
+        ("/transaction", {"id": HOSTILE}, ["open", "4711", "1 m 0 s", "(deleted)", "(hidden)"]),
         ("/transaction", {"id": "id-0"}, ["committed by its time-out", "not yet"]),
         ("/quotas", {}, ["2.0 KiB", "50 %", "1.5 s"]),
         ("/records", {"topic": "topic-0"}, ["is empty; its next offset is 7"]),

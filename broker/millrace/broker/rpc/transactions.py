@@ -7,7 +7,7 @@ which no coordinator knows any more holds readers of committed records up for ev
 ends it (P54); what a coordinator knows, it ends (T8).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from millrace.broker.coordinator.transaction_finder import TransactionFinder
@@ -256,7 +256,7 @@ class TransactionsService:
             described = await self._transactions.describe(place, name)
         except MillraceError as error:
             return pb.DescribeTransactionResponse(error=self._names.error(name, error))
-        return self._described(described, caller)
+        return await self._described(described, caller)
 
     def _place_of_asked(self, name: str) -> TopicPartition:
         """Return the partition of an id, which a person may have misspelt.
@@ -272,41 +272,23 @@ class TransactionsService:
             )
         return self._names.place_of_known(name)
 
-    def _described(
+    async def _described(
         self, described: Described, caller: GuardedCaller
     ) -> pb.DescribeTransactionResponse:
         record = described.record
         transaction = record.transaction
         assert transaction is not None
-        image, ended = self._partitions.image, transaction.ended
-
-        def topic_of(partition: TopicPartition) -> str:
-            topic = None if image is None else image.topics_by_id.get(partition.topic_id)
-            if topic is None or not caller.may(Operation.DESCRIBE, topic_resource(topic.name)):
-                return ""
-            return str(topic.name)
-
+        ended = transaction.ended
+        partitions = await self._described_partitions(described.partitions, caller)
+        groups = await _described_groups(described.groups, caller)
         response = pb.DescribeTransactionResponse(
             state=_STATES[transaction.state],
             producer_id=transaction.producer.producer_id,
             producer_epoch=transaction.producer.epoch,
             timeout_ms=transaction.timeout_ms,
             open_ms=_open_ms(record, transaction, described.now),
-            partitions=[
-                pb.TransactionPartition(
-                    topic_partition=WirePartition(
-                        topic_id=partition.topic_id, partition=partition.partition
-                    ),
-                    topic=topic_of(partition),
-                    is_owed=problem is not None,
-                    problem=problem or "",
-                )
-                for partition, problem in described.partitions.items()
-            ],
-            groups=[
-                pb.TransactionGroup(group=group, is_owed=problem is not None, problem=problem or "")
-                for group, problem in described.groups.items()
-            ],
+            partitions=partitions,
+            groups=groups,
             ended_producer_id=NO_PRODUCER_ID,
             ended_producer_epoch=NO_PRODUCER_EPOCH,
         )
@@ -317,6 +299,34 @@ class TransactionsService:
         if transaction.shared is not None:
             response.shared.CopyFrom(_shared(transaction.shared, described.participants))
         return response
+
+    async def _described_partitions(
+        self, partitions: Mapping[TopicPartition, str | None], caller: GuardedCaller
+    ) -> list[pb.TransactionPartition]:
+        image = self._partitions.image
+        known = {} if image is None else image.topics_by_id
+        names = {
+            topic_id: known[topic_id].name
+            for topic_id in dict.fromkeys(place.topic_id for place in partitions)
+            if topic_id in known
+        }
+        seen = set(await caller.seen(Operation.DESCRIBE, names.values(), topic_resource))
+        described = []
+        for place, problem in partitions.items():
+            name = names.get(place.topic_id)
+            is_hidden = name is not None and name not in seen
+            described.append(
+                pb.TransactionPartition(
+                    topic_partition=WirePartition(
+                        topic_id=place.topic_id, partition=place.partition
+                    ),
+                    topic="" if name is None or is_hidden else str(name),
+                    is_owed=problem is not None,
+                    problem="" if problem is None or is_hidden else problem,
+                    is_hidden=is_hidden,
+                )
+            )
+        return described
 
     # --- For a person ------------------------------------------------------------------------
 
@@ -452,6 +462,25 @@ def _states(asked: Collection[int]) -> list[State]:
         return [State(state) for state in asked]
     except ValueError as error:
         raise MalformedRequestError(f"there is no such state of a transaction: {error}") from error
+
+
+async def _described_groups(
+    groups: Mapping[str, str | None], caller: GuardedCaller
+) -> list[pb.TransactionGroup]:
+    seen = set(
+        await caller.seen(
+            Operation.DESCRIBE, groups, lambda group: named(ResourceKind.GROUPS, group)
+        )
+    )
+    return [
+        pb.TransactionGroup(
+            group=group if group in seen else "",
+            is_owed=problem is not None,
+            problem=problem if problem and group in seen else "",
+            is_hidden=group not in seen,
+        )
+        for group, problem in groups.items()
+    ]
 
 
 def _listed(record: IdRecord, now: WallMs) -> pb.ListedTransaction:

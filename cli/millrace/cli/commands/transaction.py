@@ -109,7 +109,7 @@ def describe(transactional_id: str, bootstrap: str, output: str) -> None:
     """Show the transaction of ID: its partitions and groups, and what it waits for.
 
     PENDING: the transaction is decided, and the partition or group does not have the decision yet;
-    PROBLEM says why.
+    PROBLEM says why. Topics and groups that you may not describe are hidden.
     """
     with connect_admin(bootstrap) as admin:
         found = _found(admin, transactional_id)
@@ -127,7 +127,7 @@ def describe(transactional_id: str, bootstrap: str, output: str) -> None:
     rows: list[list[object]] = [
         [
             "group" if part.partition is None else "topic",
-            part.name or "(deleted)",
+            part.name or ("(hidden)" if part.is_hidden else "(deleted)"),
             part.partition,
             "yes" if part.is_owed else None,
             part.problem or None,

@@ -92,13 +92,15 @@ class TransactionPart:
     """A partition or a group that takes part in a transaction."""
 
     name: str
-    """Of the topic or group; empty: the topic is gone."""
+    """Of the topic or group; empty: the topic is gone, unless it is hidden."""
     partition: int | None
     """None: it is a group."""
     is_owed: bool
     """The transaction is decided, and not written there yet."""
     problem: str
     """Why not."""
+    is_hidden: bool = False
+    """The caller may not describe the topic or group: neither its name nor its problem is told."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -247,11 +249,13 @@ class TransactionAdministration(Administration):
                 part.topic_partition.partition,
                 part.is_owed,
                 part.problem,
+                part.is_hidden,
             )
             for part in answer.partitions
         ]
         groups = [
-            TransactionPart(part.group, None, part.is_owed, part.problem) for part in answer.groups
+            TransactionPart(part.group, None, part.is_owed, part.problem, part.is_hidden)
+            for part in answer.groups
         ]
         return TransactionDescription(
             transactional_id=short_id(transactional_id),

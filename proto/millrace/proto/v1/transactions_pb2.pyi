@@ -173,26 +173,30 @@ class SharedParticipant(_message.Message):
     def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ...) -> None: ...
 
 class TransactionPartition(_message.Message):
-    __slots__ = ("topic_partition", "topic", "is_owed", "problem")
+    __slots__ = ("topic_partition", "topic", "is_owed", "problem", "is_hidden")
     TOPIC_PARTITION_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     IS_OWED_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    IS_HIDDEN_FIELD_NUMBER: _ClassVar[int]
     topic_partition: _common_pb2.TopicPartition
     topic: str
     is_owed: bool
     problem: str
-    def __init__(self, topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., topic: _Optional[str] = ..., is_owed: _Optional[bool] = ..., problem: _Optional[str] = ...) -> None: ...
+    is_hidden: bool
+    def __init__(self, topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., topic: _Optional[str] = ..., is_owed: _Optional[bool] = ..., problem: _Optional[str] = ..., is_hidden: _Optional[bool] = ...) -> None: ...
 
 class TransactionGroup(_message.Message):
-    __slots__ = ("group", "is_owed", "problem")
+    __slots__ = ("group", "is_owed", "problem", "is_hidden")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     IS_OWED_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    IS_HIDDEN_FIELD_NUMBER: _ClassVar[int]
     group: str
     is_owed: bool
     problem: str
-    def __init__(self, group: _Optional[str] = ..., is_owed: _Optional[bool] = ..., problem: _Optional[str] = ...) -> None: ...
+    is_hidden: bool
+    def __init__(self, group: _Optional[str] = ..., is_owed: _Optional[bool] = ..., problem: _Optional[str] = ..., is_hidden: _Optional[bool] = ...) -> None: ...
 
 class AbortTransactionRequest(_message.Message):
     __slots__ = ("transactional_id",)

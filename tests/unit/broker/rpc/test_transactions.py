@@ -4,12 +4,22 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.fakes.authority import FakeAuthority
+from tests.fakes.virtual_loop import in_virtual_time
 
+from millrace.broker.guard.access_reviews import AccessReviews
+from millrace.broker.guard.callers import Access, GuardedCaller
+from millrace.broker.guard.kubernetes_guard import KubernetesGuard
+from millrace.broker.guard.service_accounts import ServiceAccountTokens
 from millrace.broker.rpc import transactions as served
 from millrace.broker.rpc.name_partitions import TRANSACTIONS, NamePartitions
 from millrace.broker.rpc.transactions import JoinAnswers, TransactionsService
+from millrace.core.coordinator.transactions.transaction import Producer, State
 from millrace.core.errors import InvalidTransactionStateError
+from millrace.core.guard.identity import Identity
+from millrace.core.ids import TopicId, TopicPartition
 from millrace.core.metadata.model import Listener
+from millrace.core.topics import TopicName
 from millrace.proto.errors import error_to_wire
 from millrace.proto.v1 import common_pb2 as E
 from millrace.proto.v1 import transactions_pb2 as pb
@@ -67,6 +77,55 @@ async def test_an_id_is_unknown_where_the_metadata_say_that_there_are_none(
 ) -> None:
     request = pb.DescribeTransactionRequest(transactional_id="copy")
     assert (await service(image)._describe(request, None)).error.code == code
+
+
+@in_virtual_time
+async def test_what_the_caller_may_not_describe_is_hidden_and_not_gone() -> None:
+    """Of rights that nobody has asked for yet."""
+    authority = FakeAuthority()
+    authority.allowed.add(("describe", "topics", "shop", ""))
+    authority.allowed.add(("describe", "groups", "shop", "readers"))
+    tokens = ServiceAccountTokens(authority, "logs.shop.millrace.dev")
+    guard = KubernetesGuard(tokens, AccessReviews(authority, "shop", "logs"))
+    reader = "system:serviceaccount:shop:reader"
+    caller = GuardedCaller(
+        principal=reader,
+        client_id="",
+        address="",
+        listener=Listener.CLIENTS,
+        software="",
+        access=Access(guard, Identity(reader, frozenset()), None),
+    )
+    orders, secret, gone = (TopicId(letter * 16) for letter in (b"o", b"s", b"g"))
+    topics = {
+        orders: SimpleNamespace(name=TopicName("shop", "orders")),
+        secret: SimpleNamespace(name=TopicName("other", "secret")),
+    }
+    transaction = SimpleNamespace(
+        state=State.EMPTY, producer=Producer(7, 2), timeout_ms=60_000, ended=None, shared=None
+    )
+    described: Any = SimpleNamespace(
+        record=SimpleNamespace(transaction=transaction),
+        partitions={
+            TopicPartition(orders, 0): None,
+            TopicPartition(secret, 1): "other/secret-1 has no leader",
+            TopicPartition(gone, 2): None,
+        },
+        groups={"shop/readers": None, "other/secret": "other/secret is away"},
+        now=0,
+        participants=(),
+    )
+    response = await service(SimpleNamespace(topics_by_id=topics))._described(described, caller)
+    assert [(found.topic, found.is_hidden, found.is_owed) for found in response.partitions] == [
+        ("shop/orders", False, False),
+        ("", True, True),
+        ("", False, False),
+    ]
+    assert [(found.group, found.is_hidden) for found in response.groups] == [
+        ("shop/readers", False),
+        ("", True),
+    ]
+    assert b"secret" not in response.SerializeToString()
 
 
 class Leader:

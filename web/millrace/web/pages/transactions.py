@@ -205,9 +205,10 @@ async def transaction(visit: Visit) -> Page:
 def _part(visit: Visit, part: TransactionPart, found: TransactionDescription) -> list[Child]:
     is_group = part.partition is None
     path = "/group" if is_group else "/topic"
+    nameless = "(hidden)" if part.is_hidden else "(deleted)"
     return [
         "group" if is_group else "topic",
-        visit.link(part.name, path, name=part.name) if part.name else "(deleted)",
+        visit.link(part.name, path, name=part.name) if part.name else nameless,
         part.partition,
         None if found.state == "ongoing" else "not yet" if part.is_owed else "yes",
         part.problem,
@@ -216,9 +217,10 @@ def _part(visit: Visit, part: TransactionPart, found: TransactionDescription) ->
 
 def _named(part: TransactionPart) -> str:
     if part.partition is None:
-        name = f"group {part.name}"
+        name = f"group {part.name}" if part.name else "a hidden group"
     else:
-        name = f"{part.name or 'a deleted topic'}-{part.partition}"
+        nameless = "a hidden topic" if part.is_hidden else "a deleted topic"
+        name = f"{part.name or nameless}-{part.partition}"
     return f"{name}: {part.problem}" if part.problem else name
 
 
