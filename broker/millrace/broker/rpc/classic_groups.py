@@ -4,9 +4,10 @@ What a member of the type `consumer` says and is assigned is read for that. Of o
 Kafka Connect's, there is nothing that would be a topic or a partition.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from heapq import nsmallest
 
+from millrace.broker.rpc.hidden_topics import Hidden
 from millrace.core.coordinator.groups.classic_group import ClassicGroup, LiveMember, State
 from millrace.core.coordinator.groups.consumer_protocol import (
     PROTOCOL_TYPE,
@@ -28,6 +29,11 @@ def assigned_in(group: ClassicGroup, id_of: TopicIdOf) -> frozenset[TopicPartiti
     )
 
 
+def subscribed_in(group: ClassicGroup) -> set[str]:
+    """Return the full names of all topics that members subscribe to."""
+    return {name for member in group.members.values() for name in _subscribed(group, member)}
+
+
 def described(
     group: ClassicGroup,
     id_of: TopicIdOf,
@@ -35,7 +41,7 @@ def described(
     *,
     after: str,
     members_max: int,
-    hidden: Collection[TopicId],
+    hidden: Hidden,
 ) -> pb.DescribeGroupResponse:
     """Return the members after another one, as many as one answer has.
 
@@ -55,14 +61,15 @@ def described(
             break
         member = group.members[member_id]
         assigned = frozenset(
-            place for place in _assigned(group, member, id_of) if place.topic_id not in hidden
+            place
+            for place in _assigned(group, member, id_of)
+            if place.topic_id not in hidden.topic_ids
         )
-        topics = subscribed_topics(member.metadata(group.protocol)) or frozenset()
         response.members.add(
             member_id=member_id,
             member=pb.GroupMember(
                 instance_id=member.instance_id,
-                topics=sorted(str(TopicName(member.namespace, topic)) for topic in topics),
+                topics=sorted(_subscribed(group, member).difference(hidden.names)),
                 assignor=group.protocol,
                 rebalance_timeout_ms=member.rebalance_timeout_ms,
             ),
@@ -74,6 +81,11 @@ def described(
             is_behind=group.state is not State.STABLE,
         )
     return response
+
+
+def _subscribed(group: ClassicGroup, member: LiveMember) -> set[str]:
+    topics = subscribed_topics(member.metadata(group.protocol)) or frozenset()
+    return {str(TopicName(member.namespace, topic)) for topic in topics}
 
 
 def _assigned(

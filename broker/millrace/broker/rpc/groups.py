@@ -13,7 +13,7 @@ from millrace.broker.guard.callers import GuardedCaller
 from millrace.broker.guard.demands import whole
 from millrace.broker.rpc import classic_groups
 from millrace.broker.rpc.calls import Calls, ServiceMethods
-from millrace.broker.rpc.hidden_topics import hidden_topics
+from millrace.broker.rpc.hidden_topics import Hidden, hidden_in_group, hidden_topics
 from millrace.broker.rpc.name_partitions import NamePartitions
 from millrace.broker.rpc.resources import group
 from millrace.core.callers import Caller
@@ -182,10 +182,15 @@ class GroupsService:
             return await self._described_classic(classic, request.after, caller)
         if group is None:
             return pb.DescribeGroupResponse()
-        hidden = set[TopicId]()
+        hidden = Hidden()
         if caller.access is not None:
             told = [current.assigned | current.revoking for current in group.current.values()]
-            hidden = await self._hidden(caller, NO_PARTITIONS.union(*told, *group.target.values()))
+            hidden = await hidden_in_group(
+                caller,
+                NO_PARTITIONS.union(*told, *group.target.values()),
+                (topic for member in group.members.values() for topic in member.topics),
+                self._groups.topic_name,
+            )
         response = _described(group, request.after, hidden)
         for member in response.members:
             is_confirmed = self._groups.is_confirmed(place, name, member.member_id)
@@ -199,10 +204,14 @@ class GroupsService:
     async def _described_classic(
         self, group: ClassicGroup, after: str, caller: GuardedCaller
     ) -> pb.DescribeGroupResponse:
-        hidden = set[TopicId]()
+        hidden = Hidden()
         if caller.access is not None:
-            told = classic_groups.assigned_in(group, self._topic_id)
-            hidden = await self._hidden(caller, told)
+            hidden = await hidden_in_group(
+                caller,
+                classic_groups.assigned_in(group, self._topic_id),
+                classic_groups.subscribed_in(group),
+                self._groups.topic_name,
+            )
         return classic_groups.described(
             group,
             self._topic_id,
@@ -233,7 +242,7 @@ def _without(partitions: Partitions, hidden: Collection[TopicId]) -> Partitions:
     return frozenset(place for place in partitions if place[0] not in hidden)
 
 
-def _described(group: Group, after: str, hidden: Collection[TopicId]) -> pb.DescribeGroupResponse:
+def _described(group: Group, after: str, hidden: Hidden) -> pb.DescribeGroupResponse:
     """Return the members after another one, as many as one answer has.
 
     Args:
@@ -257,7 +266,7 @@ def _described(group: Group, after: str, hidden: Collection[TopicId]) -> pb.Desc
             member=pb.GroupMember(
                 instance_id=member.instance_id,
                 zone=member.zone,
-                topics=member.topics,
+                topics=[topic for topic in member.topics if topic not in hidden.names],
                 pattern=member.pattern,
                 assignor=member.assignor,
                 rebalance_timeout_ms=member.rebalance_timeout_ms,
@@ -266,9 +275,9 @@ def _described(group: Group, after: str, hidden: Collection[TopicId]) -> pb.Desc
             address=member.address,
             is_away=member.is_away,
             epoch=current.epoch,
-            assigned=_to_wire(_without(current.assigned, hidden)),
-            revoking=_to_wire(_without(current.revoking, hidden)),
-            target=_to_wire(_without(group.target.get(member_id, NO_PARTITIONS), hidden)),
+            assigned=_to_wire(_without(current.assigned, hidden.topic_ids)),
+            revoking=_to_wire(_without(current.revoking, hidden.topic_ids)),
+            target=_to_wire(_without(group.target.get(member_id, NO_PARTITIONS), hidden.topic_ids)),
         )
         size += described.ByteSize()
     return response

@@ -26,7 +26,7 @@ from millrace.broker.kafka.requests import ApiKey, Encoded, Request, Served
 from millrace.broker.kafka.wire import consumer_group_messages as messages
 from millrace.broker.kafka.wire.codec import ListEncoder
 from millrace.broker.kafka.wire.errors import NO_ERROR, Code
-from millrace.broker.rpc.hidden_topics import hidden_topics
+from millrace.broker.rpc.hidden_topics import Hidden, hidden_in_group, hidden_topics
 from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.groups import owned_reports
 from millrace.core.coordinator.groups.assignors import ASSIGNORS
@@ -240,7 +240,10 @@ class ConsumerGroupRequests:
     async def _fields(self, group: Group, request: Request) -> dict[str, Any]:
         told = [current.assigned | current.revoking for current in group.current.values()]
         partitions = NO_PARTITIONS.union(*told, *group.target.values())
-        hidden = await hidden_topics(request.caller, partitions, self._groups.topic_name)
+        subscribed = (topic for member in group.members.values() for topic in member.topics)
+        hidden = await hidden_in_group(
+            request.caller, partitions, subscribed, self._groups.topic_name
+        )
         return {
             "group_state": state_of_consumers(group),
             "group_epoch": group.epochs.epoch,
@@ -252,12 +255,11 @@ class ConsumerGroupRequests:
             ],
         }
 
-    def _member(
-        self, member_id: str, member: Member, group: Group, hidden: Collection[TopicId]
-    ) -> Any:
+    def _member(self, member_id: str, member: Member, group: Group, hidden: Hidden) -> Any:
         kind = ConsumerGroupDescribeResponse.DescribedGroup.Member
         current = group.current.get(member_id, Current())
-        topics = [self._parts.names.known(topic) for topic in member.topics]
+        told = (topic for topic in member.topics if topic not in hidden.names)
+        topics = [self._parts.names.known(topic) for topic in told]
         return kind(
             member_id=member_id,
             instance_id=member.instance_id or None,
@@ -268,10 +270,10 @@ class ConsumerGroupRequests:
             subscribed_topic_names=[topic for topic in topics if topic is not None],
             subscribed_topic_regex=self._parts.names.known_pattern(member.pattern) or None,
             assignment=self._assignment(
-                kind.Assignment, current.assigned | current.revoking, hidden
+                kind.Assignment, current.assigned | current.revoking, hidden.topic_ids
             ),
             target_assignment=self._assignment(
-                kind.Assignment, group.target.get(member_id, NO_PARTITIONS), hidden
+                kind.Assignment, group.target.get(member_id, NO_PARTITIONS), hidden.topic_ids
             ),
         )
 

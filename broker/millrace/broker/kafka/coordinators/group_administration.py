@@ -6,7 +6,7 @@ and readers that only commit positions, which Kafka calls simple ones.
 Source: KIP-518, KIP-699, KIP-848, KIP-1043.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -27,7 +27,7 @@ from millrace.broker.kafka.operations import allowed_operations, check
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
 from millrace.broker.kafka.wire.errors import NO_ERROR, Code
-from millrace.broker.rpc.hidden_topics import hidden_names, hidden_topics
+from millrace.broker.rpc.hidden_topics import Hidden, hidden_in_group, hidden_names
 from millrace.broker.rpc.name_partitions import TRANSACTIONS, NamePartitions
 from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.groups.classic_group import ClassicGroup, State
@@ -44,7 +44,7 @@ from millrace.core.coordinator.groups.membership import assignor_of
 from millrace.core.coordinator.transactions.transaction import full_id
 from millrace.core.errors import CoordinatorLoadInProgressError, MillraceError
 from millrace.core.guard.access import Operation, Resource, ResourceKind, named
-from millrace.core.ids import BrokerId, TopicId, WallMs
+from millrace.core.ids import BrokerId, WallMs
 from millrace.core.topics import TopicName
 from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import positions_pb2
@@ -246,7 +246,10 @@ class GroupAdministrationRequests:
         ours, classic = found.ours, found.classic
         if ours is not None and not ours.is_empty:
             owned = NO_PARTITIONS.union(*(current.assigned for current in ours.current.values()))
-            hidden = await hidden_topics(request.caller, owned, self._groups.topic_name)
+            subscribed = (topic for member in ours.members.values() for topic in member.topics)
+            hidden = await hidden_in_group(
+                request.caller, owned, subscribed, self._groups.topic_name
+            )
             return self._fields_of_ours(ours, hidden)
         if classic is not None:
             is_told = classic.state is State.STABLE
@@ -259,7 +262,7 @@ class GroupAdministrationRequests:
         kept = PROTOCOL_TYPE if ours is not None else ""
         return {"group_state": State.EMPTY.value, "protocol_type": kept}
 
-    def _fields_of_ours(self, group: Group, hidden: Collection[TopicId]) -> dict[str, Any]:
+    def _fields_of_ours(self, group: Group, hidden: Hidden) -> dict[str, Any]:
         """Return a group of Millrace's own protocol as if it were one of consumers of Kafka."""
         kind = DescribeGroupsResponse.DescribedGroup.DescribedGroupMember
         names = self._parts.names
@@ -269,10 +272,14 @@ class GroupAdministrationRequests:
             assigned = [
                 (known, where.partition)
                 for where in sorted(current.assigned)
-                if where.topic_id not in hidden
+                if where.topic_id not in hidden.topic_ids
                 and (known := self._parts.topics.name_of(where.topic_id)) is not None
             ]
-            topics = [known for topic in member.topics if (known := names.known(topic)) is not None]
+            topics = [
+                known
+                for topic in member.topics
+                if topic not in hidden.names and (known := names.known(topic)) is not None
+            ]
             members.append(
                 kind(
                     member_id=member_id,
