@@ -17,7 +17,7 @@ from millrace.broker.rpc.transactions import JoinAnswers, TransactionsService
 from millrace.core.coordinator.transactions.transaction import Producer, State
 from millrace.core.errors import InvalidTransactionStateError
 from millrace.core.guard.identity import Identity
-from millrace.core.ids import TopicId, TopicPartition
+from millrace.core.ids import ProducerEpoch, ProducerId, TopicId, TopicPartition
 from millrace.core.metadata.model import Listener
 from millrace.core.topics import TopicName
 from millrace.proto.errors import error_to_wire
@@ -102,7 +102,11 @@ async def test_what_the_caller_may_not_describe_is_hidden_and_not_gone() -> None
         secret: SimpleNamespace(name=TopicName("other", "secret")),
     }
     transaction = SimpleNamespace(
-        state=State.EMPTY, producer=Producer(7, 2), timeout_ms=60_000, ended=None, shared=None
+        state=State.EMPTY,
+        producer=Producer(ProducerId(7), ProducerEpoch(2)),
+        timeout_ms=60_000,
+        ended=None,
+        shared=None,
     )
     described: Any = SimpleNamespace(
         record=SimpleNamespace(transaction=transaction),

@@ -835,7 +835,7 @@ def test_a_log_that_the_hdd_has_failed_keeps_the_ssd_from_nothing() -> None:
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
         return opening(path, create=create, writable=writable)
 
-    opened.disk.open = of_two_disks  # type: ignore[method-assign]
+    opened.disk.open = of_two_disks  # type: ignore[method-assign,assignment]
     with pytest.raises(LogDirFailedError) as raised:
         for _ in opened.log.cleaner.clean(KeyHasher(b"secret"), 1 << 20, NOW):
             pass
