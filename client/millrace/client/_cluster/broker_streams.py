@@ -50,6 +50,9 @@ class BrokerStream:
         name: of the stream, for people.
         stream: that is open.
         on_broken: called when it ended, other than by `close()`.
+
+    Attributes:
+        has_ended_well: whether the broker ended it without an error, as one that is drained.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class BrokerStream:
     ) -> None:
         self.broker_id = broker_id
         self.connection = connection
+        self.has_ended_well = False
         self._stream = stream
         self._on_broken = on_broken
         self._messages: deque[tuple[int, Sequence[Buffer]]] = deque()
@@ -138,6 +142,7 @@ class BrokerStream:
         try:
             while (message := await self._stream.read()) is not None:
                 self._on_received(message)
+            self.has_ended_well = True
             self._break("the broker ended the stream")
         except (CallError, MillraceError) as error:
             self._break(error)
@@ -243,7 +248,8 @@ class BrokerStreams(Generic[AnyStream]):
             del self._streams[broker_id]
             with self.lock:
                 self._machine.on_disconnected(broker_id, reason, monotonic_now())
-        self._tasks.spawn(self._cluster.drop, stream.connection)
+        if not stream.has_ended_well:  # Others may have calls under way by the connection.
+            self._tasks.spawn(self._cluster.drop, stream.connection)
         self._on_told()
 
     def give_up(self, broker_id: BrokerId) -> None:
