@@ -766,8 +766,9 @@ ACCESS_FILE_REFUSED: Final = Event(
     name="access_file_refused",
     level=Level.ERROR,
     text="a file that says who may do what is left as it was: %(error)s",
-    meaning="The file of tokens or of rules has changed, and has a mistake, or is away. What it "
-    "said before goes on, also for tokens that were removed meanwhile.",
+    meaning="The file of tokens or of rules has changed, and has a mistake, or is away; or there "
+    "are no rules in it any more. What it said before goes on, also for tokens that were removed "
+    "meanwhile.",
     action="Correct the file, as the error says. The metric `millrace_access_file_refused` is 0 "
     "when the broker has taken it.",
     fields=("file", "error"),

@@ -2,6 +2,10 @@
 
 A file that cannot be read, or has a mistake, leaves what the last good one said; a broker that has
 no last good one does not start.
+
+A part of a file that is being written may have no mistake, and would refuse callers who do not try
+again. So a change counts when two looks have found the same state of the file, and it is still the
+same after the file is read. Rules that become none at all count as a mistake.
 """
 
 import asyncio
@@ -24,6 +28,10 @@ from millrace.runtime.file_stamp import FileStamp, file_stamp
 _log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 1.0
+_NO_RULES: Final = (
+    "it has no rules any more, which would refuse every caller: write them again, or leave one "
+    "rule to take all others back"
+)
 
 _ValueT = TypeVar("_ValueT")
 
@@ -37,9 +45,13 @@ class _FollowedFile(Generic[_ValueT]):
         bytes_max: of it.
         parse: returns what its text says; raises `InvalidConfigError`.
         show: takes 1 while the file has a mistake, else 0.
+        emptied: the mistake of a file that says nothing any more; empty: that is none.
 
     Raises:
         InvalidConfigError: it cannot be read, or has a mistake.
+
+    Attributes:
+        value: what the last good one says.
     """
 
     def __init__(
@@ -49,28 +61,40 @@ class _FollowedFile(Generic[_ValueT]):
         bytes_max: int,
         parse: Callable[[str], _ValueT],
         show: Callable[[int], object],
+        *,
+        emptied: str = "",
     ) -> None:
         self._setting = setting
         self._path = Path(path)
         self._bytes_max = bytes_max
         self._parse = parse
         self._show = show
-        self._stamp = self._look()
+        self._emptied = emptied
+        self._read_stamp = self._seen_stamp = self._look()
         self.value = self._read()
         show(0)
 
     def follow(self) -> bool:
         """Read the file again if it has changed; return whether something new counts."""
-        stamp = self._look()
-        if stamp == self._stamp:
+        before, stamp = self._seen_stamp, self._look()
+        self._seen_stamp = stamp
+        if stamp == self._read_stamp or stamp != before:
             return False
-        self._stamp = stamp
+        value, error = self.value, ""
         try:
-            self.value = self._read()
-        except InvalidConfigError as error:
-            events.ACCESS_FILE_REFUSED.log(_log, file=str(self._path), error=error.message)
+            value = self._read()
+        except InvalidConfigError as refused:
+            error = refused.message
+        if self._look() != stamp:
+            return False
+        self._read_stamp = stamp
+        if self._emptied and self.value and not value:
+            error = self._said(self._emptied)
+        if error:
+            events.ACCESS_FILE_REFUSED.log(_log, file=str(self._path), error=error)
             self._show(1)
             return False
+        self.value = value
         events.ACCESS_FILE_TAKEN.log(_log, file=str(self._path))
         self._show(0)
         return True
@@ -90,7 +114,10 @@ class _FollowedFile(Generic[_ValueT]):
                 raise ValueError(f"it has more than {self._bytes_max} bytes")
             return self._parse(data.decode("utf-8"))
         except (OSError, ValueError, InvalidConfigError) as error:
-            raise InvalidConfigError(f"access.{self._setting}, {self._path}: {error}") from error
+            raise InvalidConfigError(self._said(error)) from error
+
+    def _said(self, error: object) -> str:
+        return f"access.{self._setting}, {self._path}: {error}"
 
 
 class AccessFiles:
@@ -114,6 +141,7 @@ class AccessFiles:
             RULES_BYTES_MAX,
             parse_rules,
             lambda refused: show("rules_file", refused),
+            emptied=_NO_RULES,
         )
         self._tokens = None
         self._authenticator = None

@@ -36,6 +36,7 @@ from millrace.proto.v1.cluster_pb2 import GetMetadataRequest, GetMetadataRespons
 
 TOKEN = "mlr_" + "x" * 30
 RULES = '[[rules]]\nwho = ["alice"]\nmay = ["consume", "describe"]\ntopics = ["shop/*"]\n'
+OTHER_RULES = RULES.replace("alice", "carol")
 ORDERS = named(ResourceKind.TOPICS, "shop/orders")
 SECRET = named(ResourceKind.TOPICS, "other/secret")
 ID = TopicId(b"o" * 16)
@@ -352,19 +353,53 @@ def replace(path: Path, text: str) -> None:
     other.replace(path)
 
 
+async def settle(followed: AccessFiles) -> None:
+    """Look at files until a change that rests counts."""
+    for _ in range(2):
+        await followed.look()
+
+
 def test_files_are_read_again_when_they_change(tmp_path: Path) -> None:
     files = Files(tmp_path)
     followed = files.open()
     identity, _ = asyncio.run(followed.guard.prove([bearer()], ""))
     demand = Demand(Operation.CONSUME, ORDERS)
     assert followed.guard.decide(identity, demand).is_allowed
-    replace(files.rules, "")
-    asyncio.run(followed.look())
+    replace(files.rules, OTHER_RULES)
+    asyncio.run(settle(followed))
     assert not followed.guard.decide(identity, demand).is_allowed
     replace(files.tokens, "")
-    asyncio.run(followed.look())
+    asyncio.run(settle(followed))
     with pytest.raises(RefusedCredentialError):
         asyncio.run(followed.guard.prove([bearer()], ""))
+
+
+def test_rules_that_are_being_written_do_not_count(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    followed = files.open()
+    demand = Demand(Operation.CONSUME, ORDERS)
+    more = OTHER_RULES + RULES
+    for written in ("", OTHER_RULES, more, more):  # A look after each write.
+        files.rules.write_text(written)
+        asyncio.run(followed.look())
+        assert followed.guard.decide(Identity("alice"), demand).is_allowed
+        assert files.shown["rules_file"] == 0
+    asyncio.run(settle(followed))
+    assert followed.guard.decide(Identity("alice"), demand).is_allowed
+    assert followed.guard.decide(Identity("carol"), demand).is_allowed
+
+
+def test_rules_that_stay_empty_are_a_mistake(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    followed = files.open()
+    files.rules.write_text("# Nothing.")
+    asyncio.run(settle(followed))
+    assert files.shown["rules_file"] == 1
+    demand = Demand(Operation.CONSUME, ORDERS)
+    assert followed.guard.decide(Identity("alice"), demand).is_allowed
+    files.rules.write_text(RULES)
+    asyncio.run(settle(followed))
+    assert files.shown["rules_file"] == 0
 
 
 def test_a_bad_file_leaves_the_last_good_one_and_is_shown(
@@ -375,7 +410,7 @@ def test_a_bad_file_leaves_the_last_good_one_and_is_shown(
     assert files.shown == {"rules_file": 0, "tokens_file": 0}
     replace(files.rules, '[[rules]]\nwho = ["alice"]\nmay = ["read"]\ntopics = ["a"]')
     files.tokens.unlink()
-    asyncio.run(followed.look())
+    asyncio.run(settle(followed))
     assert files.shown == {"rules_file": 1, "tokens_file": 1}
     identity, _ = asyncio.run(followed.guard.prove([bearer()], ""))
     assert followed.guard.decide(identity, Demand(Operation.CONSUME, ORDERS)).is_allowed
@@ -384,14 +419,14 @@ def test_a_bad_file_leaves_the_last_good_one_and_is_shown(
     asyncio.run(followed.look())
     assert len([r for r in caplog.records if "left as it was" in r.getMessage()]) == 2
     replace(files.rules, RULES)
-    asyncio.run(followed.look())
+    asyncio.run(settle(followed))
     assert files.shown["rules_file"] == 0
 
 
 def test_files_change_by_a_symbolic_link_as_secrets_do(tmp_path: Path) -> None:
     files = Files(tmp_path)
     first, second, link = tmp_path / "1", tmp_path / "2", tmp_path / "..data"
-    for folder, text in ((first, RULES), (second, "")):
+    for folder, text in ((first, RULES), (second, OTHER_RULES)):
         folder.mkdir()
         (folder / "rules").write_text(text)
     link.symlink_to(first)
@@ -402,7 +437,7 @@ def test_files_change_by_a_symbolic_link_as_secrets_do(tmp_path: Path) -> None:
     other = tmp_path / "..tmp"
     other.symlink_to(second)
     other.replace(link)
-    asyncio.run(followed.look())
+    asyncio.run(settle(followed))
     assert not followed.guard.decide(Identity("alice"), demand).is_allowed
 
 
