@@ -304,7 +304,9 @@ def test_who_may_not_see_all_transactional_ids_takes_none_of_them_for_hanging(
         token_file = str(broker.token_file("describer"))
         with SyncAdmin(broker.address, token_file=token_file) as admin:
             assert admin.list_transactions() == []
-            with pytest.raises(TransactionalIdAuthorizationFailedError, match="may not describe all"):
+            with pytest.raises(
+                TransactionalIdAuthorizationFailedError, match="may not describe all"
+            ):
                 admin.find_hanging_transactions(["team/orders"])
 
 
