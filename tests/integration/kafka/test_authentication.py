@@ -327,6 +327,24 @@ def test_a_wrong_password_and_an_unknown_name_look_the_same(
         assert connection.topics() is None
 
 
+def test_two_brokers_tell_the_same_salt_for_any_name(tmp_path: Path) -> None:
+    """Else the names whose salts are the same would be those that have tokens."""
+    salts = []
+    for number in range(2):
+        other = GuardedBroker(tmp_path / str(number), SETTINGS)
+        try:
+            other.start()
+            for name in ("describer", "nobody"):
+                with Connection(other) as connection:
+                    connection.shake("SCRAM-SHA-256")
+                    said = connection.step(f"n,,n={name},r=abc".encode()).auth_bytes
+                    salts.append(said.partition(b",s=")[2])
+        finally:
+            other.abandon()
+    assert salts[:2] == salts[2:]
+    assert salts[0] != salts[1]
+
+
 def test_a_proof_is_good_for_one_log_in(
     broker: GuardedBroker, certificates: CertificateFiles
 ) -> None:

@@ -121,6 +121,10 @@ class FileGuard(Guard):
             return None
         return self._authenticator.tokens_of(principal, wall_now())
 
+    def salt_secret(self) -> bytes:
+        assert self._authenticator is not None, "there are tokens"
+        return self._authenticator.tokens.salt_secret
+
     async def learn(
         self, identity: Identity, demands: Iterable[Demand], *, all_needed: bool
     ) -> None:

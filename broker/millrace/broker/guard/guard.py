@@ -110,6 +110,13 @@ class Guard(ABC):
         del principal
         return None
 
+    def salt_secret(self) -> bytes:
+        """Return from what the salts of names without a token follow, by which clients log in.
+
+        It is asked only where there are tokens.
+        """
+        raise AssertionError("this guard has no tokens")
+
     def check_known(self, identity: Identity) -> None:
         """Refuse somebody who may do nothing at all here, and is nobody.
 

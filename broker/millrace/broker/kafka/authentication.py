@@ -69,7 +69,6 @@ class AuthenticationRequests:
 
     def __init__(self, parts: KafkaParts) -> None:
         self._calls = parts.calls
-        self._secret = host.current.random_bytes(32)
         self._steps: Mapping[str, Callable[[Guard, Request, bytes], Any]] = {
             PLAIN: self._plain,
             OAUTHBEARER: self._bearer,
@@ -208,7 +207,7 @@ class AuthenticationRequests:
             nonce = host.current.random_bytes(_NONCE_BYTES).hex()
             exchange.scram = ScramExchange(sent, nonce, SCRAM[exchange.mechanism])
             entries = guard.tokens_of(exchange.scram.name) or ()
-            return None, exchange.scram.challenge(entries, self._secret)
+            return None, exchange.scram.challenge(entries, guard.salt_secret())
         entry, said = exchange.scram.finish(sent)
         credential = Credential(entry.identity, entry.digest)
         guard.check(credential)  # It may have been taken back meanwhile.

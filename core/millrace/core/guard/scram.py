@@ -7,8 +7,12 @@ knows what recognises it. Neither the password nor anything that can be used aga
 The password is a token. A name may have several, so that one can be given out before another is
 removed. They have the same salt then (`token_file`), and the one that fits is found at the end.
 
-A name that nobody has is answered like any other, with a salt that follows from the name: who does
-not know a password learns nothing.
+A name that nobody has is answered like any other, with a salt that follows from the name and a
+secret. The salt of a real name is in the token file, and the same at all brokers and at all times;
+so the secret follows from that file, too (`Tokens.salt_secret`). A stranger who compares salts sees
+a difference only over a change of the file: where a name got its first token or lost its last one,
+or where the first token of the file was removed, by which the salts of all other names change. The
+holder of that first token could compute them; it is no stranger.
 
 The hash function is SHA-256, or SHA-512, which Strimzi's users have. The channel of TLS is not
 bound (`SCRAM-SHA-256-PLUS`): Kafka's clients cannot.
@@ -78,7 +82,7 @@ class ScramExchange:
 
         Args:
             entries: the tokens of the name, the newest one last; none: nobody has the name.
-            secret: of the process, from which the salts of such names follow.
+            secret: from which the salts of such names follow, the same at all brokers.
         """
         salt, iterations = _salt_of_nobody(self.name, secret), SCRAM_ITERATIONS
         known = [(entry, entry.verifier(self._hash_name)) for entry in entries]

@@ -139,10 +139,18 @@ class Tokens:
 
     Args:
         entries: all of them.
+
+    Attributes:
+        entries: as given.
+        salt_secret: from which the salts of names without a token follow (`scram`). It follows from
+            the first entry: so all brokers with the file have the same one, also after a restart,
+            and while other tokens come and go.
     """
 
     def __init__(self, entries: Iterable[TokenEntry]) -> None:
         self.entries = tuple(entries)
+        first = self.entries[0].digest if self.entries else b""
+        self.salt_secret = hmac.digest(first, b"salts of names without a token", "sha256")
         self._by_digest = {entry.digest: entry for entry in self.entries}
         self._by_principal: dict[str, list[TokenEntry]] = {}
         for entry in self.entries:

@@ -14,6 +14,7 @@ from millrace.core.guard.token_file import (
     TOKEN_CHARACTERS_MAX,
     TOKENS_MAX,
     TokenEntry,
+    Tokens,
     digest_of,
     new_entry,
     parse_tokens,
@@ -133,6 +134,18 @@ def test_not_every_text_is_a_token_and_nothing_of_it_is_repeated(token: str) -> 
     problem = token_problem(token)
     assert problem
     assert not token or token not in problem
+
+
+def test_salts_of_other_names_stay_while_tokens_come_and_go() -> None:
+    first, second, third = (
+        new_entry(f"{name}-{'x' * 16}", name, [], None, b"s" * 16) for name in ("a", "b", "c")
+    )
+    secret = Tokens([first]).salt_secret
+    assert Tokens([first, second, third]).salt_secret == secret
+    assert Tokens([first, third]).salt_secret == secret
+    assert Tokens([second, third]).salt_secret != secret
+    assert first.digest not in secret
+    assert Tokens([]).salt_secret
 
 
 def test_tokens_of_this_file_and_of_kubernetes_have_the_shape() -> None:
