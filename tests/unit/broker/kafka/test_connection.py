@@ -249,6 +249,26 @@ async def test_another_protocol_is_named(begin: bytes, said: str) -> None:
         assert said in the.ended[0]
 
 
+async def test_requests_that_wait_for_a_quota_hold_up_no_large_one_of_others() -> None:
+    async def delayed(_: Request) -> Any:
+        await asyncio.Event().wait()
+
+    served = {
+        **METADATA,
+        ApiKey.PRODUCE: Served(range(3, 12), delayed, is_raw=True, keeps_bytes=True),
+    }
+    served[ApiKey.FETCH] = Served(range(12), answer, is_raw=True)
+    limits = limits_with(received_bytes_max=1 << 20)  # Half of it for one address.
+    async with serving_kafka(served, limits=limits) as the:
+        owes = await the.connect()
+        owes.writer.write(request_frame(ApiKey.PRODUCE, 7, bytes(480 << 10)) * 2)
+        await until(lambda: the.server.memory.used >= 480 << 10)
+        other = await the.connect()
+        for _ in range(2):
+            other.writer.write(request_frame(ApiKey.FETCH, 7, bytes(300 << 10)))
+            assert await asyncio.wait_for(other.frame(), 10)
+
+
 async def test_half_a_frame_waits_and_a_client_that_goes_leaves_nothing() -> None:
     async with serving_kafka(METADATA) as the:
         client = await the.connect()
