@@ -5,8 +5,7 @@ it. Then gRPC's connection is closed. A stream has a connection of DRPC to itsel
 request and one response share another one, where they go one after the other; what would wait for
 its turn for long goes by gRPC, which takes many at a time. So do calls that the broker answers late
 on purpose, as a member's heartbeat: others would wait for them. So there are at most three
-connections.
-Every connection begins with `Hello`: it may lead to another broker by now.
+connections. Every connection begins with `Hello`: it may lead to another broker by now.
 """
 
 import asyncio

@@ -266,9 +266,8 @@ class Inbox:
             self._connection.release(self._bytes)
         self._messages.clear()
         self._next = self._bytes = 0
+        self._connection.await_message()  # First: another call may begin with the next frame.
         self._take_frames()
-        if not self._connection.is_closed:
-            self._connection.await_message()
 
     async def read(self) -> bytes | memoryview | None:
         """Return the next message; None: there are no more.
