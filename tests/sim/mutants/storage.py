@@ -60,8 +60,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
            "file.fdatasync()", "pass"),
     mutant("a renamed file's directory is not flushed", "P69", f"{_SEALED}:replace_file",
            "files.fsync_directory(os.path.dirname(path))", "pass"),
-    mutant("a new segment's name is not flushed", "P69", f"{_LOG}.writer:LogWriter.roll_held",
-           "state.files.fsync_directory(state.directory)", "pass"),
+    mutant("a new segment's name is not flushed", "P69", f"{_LOG}.writer:LogWriter._begin_file",
+           "files.fsync_directory(new.folder)", "pass"),
     mutant("small files are believed whatever their checksum", "P68", f"{_SEALED}:read_sealed",
            "if head != expected:", "if False:"),
 )
