@@ -188,7 +188,7 @@ class GroupsService:
             hidden = await hidden_in_group(
                 caller,
                 NO_PARTITIONS.union(*told, *group.target.values()),
-                (topic for member in group.members.values() for topic in member.topics),
+                group.subscribed,
                 self._groups.topic_name,
             )
         response = _described(group, request.after, hidden)

@@ -1,13 +1,15 @@
 """The guard that asks the API server: what calls and streams get while there is no answer yet."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from tests.fakes.authority import FakeAuthority
+from tests.fakes.call_context import CALLER
 from tests.fakes.virtual_loop import in_virtual_time
 
 from millrace.broker.guard.access_reviews import DUE_WAIT_S, AccessReviews
-from millrace.broker.guard.callers import Access, GuardedCaller, TopicAccess
+from millrace.broker.guard.callers import Access, TopicAccess
 from millrace.broker.guard.guard import Guard
 from millrace.broker.guard.kubernetes_guard import KubernetesGuard
 from millrace.broker.guard.service_accounts import ServiceAccountTokens
@@ -80,9 +82,7 @@ async def test_a_question_about_all_gets_all_or_a_refusal_that_names_nothing(
     """Who concludes from a shorter list what is nowhere would delete what is needed."""
     names = ["shop/orders", "shop/secret"]
     access = await shown(guard, authority.token([AUDIENCE]))
-    caller = GuardedCaller(
-        principal=READER, client_id="", address="", listener="", software="", access=access
-    )
+    caller = replace(CALLER, principal=READER, access=access)
 
     async def all_seen() -> list[str]:
         return await caller.seen(

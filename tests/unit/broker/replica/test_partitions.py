@@ -517,10 +517,15 @@ async def test_a_deletion_is_confirmed_only_when_no_failed_directory_has_files_o
     assert trash.endswith(".deleted")
 
 
-async def test_a_deletion_is_not_confirmed_while_a_failed_hdd_has_segments_of_the_topic() -> None:
+def tiered_world() -> tuple[World, TopicPartition]:
+    """Return a broker with an SSD and an HDD, and a partition that may lie on both."""
     world = World(media=[Media.SSD, Media.HDD])
     world.cluster.give_media(HERE, Media.SSD, Media.HDD)
-    there = TopicPartition(world.create(media="tiered"), 0)
+    return world, TopicPartition(world.create(media="tiered"), 0)
+
+
+async def test_a_deletion_is_not_confirmed_while_a_failed_hdd_has_segments_of_the_topic() -> None:
+    world, there = tiered_world()
     topics = [TopicRef(topic_id=there.topic_id)]
 
     async with world.running():
@@ -610,9 +615,7 @@ async def test_what_lies_on_a_directory_that_has_failed_is_not_begun_anew_on_ano
 async def test_a_disk_that_cannot_be_read_when_a_tiered_log_is_opened_is_the_one_that_fails() -> (
     None
 ):
-    world = World(media=[Media.SSD, Media.HDD])
-    world.cluster.give_media(HERE, Media.SSD, Media.HDD)
-    there = TopicPartition(world.create(media="tiered"), 0)
+    world, there = tiered_world()
     world.write(there, at=0)
 
     async with world.running():
@@ -665,9 +668,7 @@ async def test_an_hdd_that_fails_takes_the_replicas_offline_with_segments_there_
 
 
 async def test_an_ssd_that_fails_a_log_with_segments_on_the_hdd_takes_no_hdd_along() -> None:
-    world = World(media=[Media.SSD, Media.HDD])
-    world.cluster.give_media(HERE, Media.SSD, Media.HDD)
-    tiered = TopicPartition(world.create(media="tiered"), 0)
+    world, tiered = tiered_world()
     large = TopicPartition(world.create("large", media="hdd"), 0)
 
     async with world.running():
@@ -693,9 +694,7 @@ async def test_an_ssd_that_fails_a_log_with_segments_on_the_hdd_takes_no_hdd_alo
 
 
 async def test_an_append_to_a_log_that_the_hdd_has_failed_takes_no_ssd_along() -> None:
-    world = World(media=[Media.SSD, Media.HDD])
-    world.cluster.give_media(HERE, Media.SSD, Media.HDD)
-    tiered = TopicPartition(world.create(media="tiered"), 0)
+    world, tiered = tiered_world()
     small = TopicPartition(world.create("small", media="ssd"), 0)
 
     async with world.running():

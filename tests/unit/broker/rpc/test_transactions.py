@@ -1,14 +1,16 @@
 """What a broker answers about transactional ids when it does not know where they are kept."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.fakes.authority import FakeAuthority
+from tests.fakes.call_context import CALLER
 from tests.fakes.virtual_loop import in_virtual_time
 
 from millrace.broker.guard.access_reviews import AccessReviews
-from millrace.broker.guard.callers import Access, GuardedCaller
+from millrace.broker.guard.callers import Access
 from millrace.broker.guard.kubernetes_guard import KubernetesGuard
 from millrace.broker.guard.service_accounts import ServiceAccountTokens
 from millrace.broker.rpc import transactions as served
@@ -88,14 +90,8 @@ async def test_what_the_caller_may_not_describe_is_hidden_and_not_gone() -> None
     tokens = ServiceAccountTokens(authority, "logs.shop.millrace.dev")
     guard = KubernetesGuard(tokens, AccessReviews(authority, "shop", "logs"))
     reader = "system:serviceaccount:shop:reader"
-    caller = GuardedCaller(
-        principal=reader,
-        client_id="",
-        address="",
-        listener=Listener.CLIENTS,
-        software="",
-        access=Access(guard, Identity(reader, frozenset()), None),
-    )
+    access = Access(guard, Identity(reader, frozenset()), None)
+    caller = replace(CALLER, principal=reader, access=access)
     orders, secret, gone = (TopicId(letter * 16) for letter in (b"o", b"s", b"g"))
     topics = {
         orders: SimpleNamespace(name=TopicName("shop", "orders")),

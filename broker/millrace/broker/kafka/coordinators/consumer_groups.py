@@ -240,9 +240,8 @@ class ConsumerGroupRequests:
     async def _fields(self, group: Group, request: Request) -> dict[str, Any]:
         told = [current.assigned | current.revoking for current in group.current.values()]
         partitions = NO_PARTITIONS.union(*told, *group.target.values())
-        subscribed = (topic for member in group.members.values() for topic in member.topics)
         hidden = await hidden_in_group(
-            request.caller, partitions, subscribed, self._groups.topic_name
+            request.caller, partitions, group.subscribed, self._groups.topic_name
         )
         return {
             "group_state": state_of_consumers(group),

@@ -246,9 +246,8 @@ class GroupAdministrationRequests:
         ours, classic = found.ours, found.classic
         if ours is not None and not ours.is_empty:
             owned = NO_PARTITIONS.union(*(current.assigned for current in ours.current.values()))
-            subscribed = (topic for member in ours.members.values() for topic in member.topics)
             hidden = await hidden_in_group(
-                request.caller, owned, subscribed, self._groups.topic_name
+                request.caller, owned, ours.subscribed, self._groups.topic_name
             )
             return self._fields_of_ours(ours, hidden)
         if classic is not None:

@@ -255,6 +255,11 @@ class Group:
     computed_at: WallMs = _NEVER
 
     @property
+    def subscribed(self) -> set[str]:
+        """Full names of the topics that members subscribe to by name."""
+        return {topic for member in self.members.values() for topic in member.topics}
+
+    @property
     def is_empty(self) -> bool:
         """Whether it has no members."""
         return not self.members
