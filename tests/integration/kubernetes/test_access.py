@@ -2,13 +2,15 @@
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 import yaml
 from tests.api_server.running import ROOT, RunningApiServer
 from tests.integration.kubernetes.operated import Operated
+from tests.integration.running_broker import wait_until
 
 from millrace.operator.kube.api import ApiError
 from millrace.operator.kube.kinds import CLUSTER_ROLE_BINDING
@@ -164,6 +166,12 @@ def may(server: RunningApiServer, who: str, verb: str, group: str, resource: str
     return allowed
 
 
+def wait_until_all(allowed: Iterable[Callable[[], bool]]) -> None:
+    """Wait for each of them: the API server's authorizer hears of new roles a little later."""
+    for each in allowed:
+        wait_until(each, "the API server allows what the roles say")
+
+
 def test_the_account_for_operators_sees_and_mends_and_neither_writes_nor_reads_records(
     operated: Operated,
 ) -> None:
@@ -180,15 +188,14 @@ def test_the_account_for_operators_sees_and_mends_and_neither_writes_nor_reads_r
     def allowed(verb: str, resource: str) -> bool:
         return may(operated.server, who, verb, "millrace.dev", resource)
 
-    for resource in ("topics", "groups", "transactions", "clusters"):
-        assert allowed("describe", resource)
-    for verb, resource in (
+    mends = (
         ("alter", "topics"),
         ("delete", "groups"),
         ("alter", "transactions"),
         ("administer", "clusters"),
-    ):
-        assert allowed(verb, resource)
+    )
+    sees = [("describe", each) for each in ("topics", "groups", "transactions", "clusters")]
+    wait_until_all(partial(allowed, *each) for each in (*sees, *mends))
     for verb, resource in (
         ("produce", "topics"),
         ("consume", "topics"),
@@ -208,8 +215,7 @@ def test_brokers_have_the_two_reviews_and_nothing_else_of_the_whole_cluster(
         ("authentication.k8s.io", "tokenreviews"),
         ("authorization.k8s.io", "subjectaccessreviews"),
     }
-    for group, resource in reviews:
-        assert may(guarded.server, who, "create", group, resource)
+    wait_until_all(partial(may, guarded.server, who, "create", *each) for each in reviews)
     for verb, group, resource in (
         ("get", "", "secrets"),
         ("list", "", "secrets"),
@@ -285,6 +291,6 @@ def test_the_account_of_the_sample_may_write_and_read_its_topic_and_no_other(
         answer: bool = operated.request("POST", path, review)["status"]["allowed"]
         return answer
 
-    assert all(allowed(verb, "orders") for verb in ("describe", "produce", "consume"))
+    wait_until_all(partial(allowed, verb, "orders") for verb in ("describe", "produce", "consume"))
     assert not any(allowed(verb, "invoices") for verb in ("describe", "produce", "consume"))
     assert not allowed("delete", "orders")

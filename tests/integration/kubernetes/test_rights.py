@@ -13,6 +13,7 @@ import pytest
 from charts.generate import rendered, rendered_job
 from tests.api_server.running import NAMESPACE, RunningApiServer
 from tests.integration.kubernetes.test_chart import Document, documents
+from tests.integration.running_broker import wait_until
 
 from millrace.operator.model.objects import Decided, desired_objects
 from millrace.operator.plan.reviewers import reviewers
@@ -32,6 +33,7 @@ ACCOUNTS: Final = {
     "driver of a Spark job": "delays",
     "driver of a Spark job that is submitted": "submitted",
 }
+LAST: Final = {"last-here", "last-everywhere"}
 _RIGHTS: Final = {
     "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
     "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
@@ -64,6 +66,23 @@ def installed() -> Iterator[Document]:
     yield from documents(rendered_job("submitted", *here, "--set", "submission=cluster"))
 
 
+def last_rights() -> Iterator[Document]:
+    """Yield one more role and binding of each kind, for everybody.
+
+    The API server's authorizer hears of each kind's objects in their order, a little later.
+    """
+    api = "rbac.authorization.k8s.io"
+    everybody = {"apiGroup": api, "kind": "Group", "name": "system:serviceaccounts"}
+    for role, resource in (("Role", "last-here"), ("ClusterRole", "last-everywhere")):
+        common = {"apiVersion": f"{api}/v1", "metadata": {"name": "last", "namespace": NAMESPACE}}
+        if role == "ClusterRole":
+            common["metadata"] = {"name": "last"}
+        rule = {"apiGroups": [""], "resources": [resource], "verbs": ["get"]}
+        yield {**common, "kind": role, "rules": [rule]}
+        reference = {"apiGroup": api, "kind": role, "name": "last"}
+        yield {**common, "kind": f"{role}Binding", "roleRef": reference, "subjects": [everybody]}
+
+
 @pytest.fixture(scope="module")
 def accounts(api_server: RunningApiServer) -> RunningApiServer:
     """An API server with all accounts and their rights, whose tokens are those of `ACCOUNTS`."""
@@ -72,7 +91,7 @@ def accounts(api_server: RunningApiServer) -> RunningApiServer:
         "kind": "ServiceAccount",
         "metadata": {"name": "nobody", "namespace": NAMESPACE},
     }
-    for document in [nobody, *installed()]:
+    for document in [nobody, *installed(), *last_rights()]:
         if document["kind"] in _RIGHTS:
             root = _RIGHTS[document["kind"]].format(namespace=NAMESPACE)
             path = f"{root}/{document['metadata']['name']}?fieldManager=rights&force=true"
@@ -85,6 +104,9 @@ def accounts(api_server: RunningApiServer) -> RunningApiServer:
         status, answer = api_server.request("POST", f"{root}/{account}/token", {"spec": {}})
         assert status == 201, answer
         api_server.tokens[account] = answer["status"]["token"]
+    wait_until(
+        lambda: rights(api_server, "nobody", NAMESPACE).keys() >= LAST, "the last rights are known"
+    )
     return api_server
 
 
