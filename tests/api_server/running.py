@@ -7,6 +7,7 @@ store asks of Kubernetes. It is up in about three seconds.
 import base64
 import json
 import secrets
+import shutil
 import socket
 import ssl
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import urllib3
+import yaml
 from tests.api_server import binaries
 
 from millrace.runtime.kubernetes.access import ApiAccess, in_cluster
@@ -26,7 +28,9 @@ NAMESPACE = "brokers"
 _KINDS = ("ClusterState", "StateShard")
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 START_SECONDS_MAX = 60.0
-_LOOK_AGAIN_SECONDS = 2.0
+LOOK_AGAIN_SECONDS = 2.0
+"""After which a definition that is still there is changed: see `touch_definition`."""
+_STARTS_MAX = 5
 
 _BROKER_ROLE_BINDING = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -35,6 +39,10 @@ _BROKER_ROLE_BINDING = {
     "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "millrace-broker"},
     "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "broker"}],
 }
+
+
+class PortTakenError(Exception):
+    """Somebody has taken a port before the program that was given it."""
 
 
 class RunningApiServer:
@@ -62,12 +70,24 @@ class RunningApiServer:
         self._pool: urllib3.HTTPSConnectionPool
 
     def start(self) -> "RunningApiServer":
-        """Start it, and return once it answers and has our definitions."""
-        try:
-            self._start()
-        except BaseException:
-            self.stop()
-            raise
+        """Start it, and return once it answers and has our definitions.
+
+        Another process may take a port in the seconds until a program listens there: then both
+        begin again, with other ports.
+        """
+        for left in reversed(range(_STARTS_MAX)):
+            try:
+                self._start()
+            except PortTakenError:
+                self.stop()
+                if not left:
+                    raise
+                shutil.rmtree(self.folder / "etcd", ignore_errors=True)
+            except BaseException:
+                self.stop()
+                raise
+            else:
+                break
         return self
 
     def stop(self) -> None:
@@ -182,6 +202,12 @@ class RunningApiServer:
         deadline = time.monotonic() + START_SECONDS_MAX
         for crd in CRDS:
             self._must("POST", _DEFINITIONS, crd.read_bytes())
+        for crd in CRDS:
+            spec = yaml.safe_load(crd.read_text())["spec"]
+            for version in spec["versions"]:
+                path = f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}"
+                while self._status(path) != 200:
+                    self._go_on_waiting(deadline)
         for kind in _KINDS:
             path = f"/apis/millrace.dev/v1/namespaces/{NAMESPACE}/{kind.lower()}s"
             while self._status(path) != 200 or self._status(f"{path}/none", "broker") != 404:
@@ -197,17 +223,20 @@ class RunningApiServer:
         left = [crd.stem for crd in CRDS]  # Files are called as they are.
         for name in left:
             self.request("DELETE", f"{_DEFINITIONS}/{name}")
-        changes_at = time.monotonic() + _LOOK_AGAIN_SECONDS
+        changes_at = time.monotonic() + LOOK_AGAIN_SECONDS
         while left := [name for name in left if self._status(f"{_DEFINITIONS}/{name}") != 404]:
             self._go_on_waiting(deadline)
             if time.monotonic() >= changes_at:
-                # The API server's finalizer fails while the store of the objects is not ready. It
-                # may not try again until the definition changes.
-                changes_at += _LOOK_AGAIN_SECONDS
+                changes_at += LOOK_AGAIN_SECONDS
                 for name in left:
-                    self._annotate_definition(name)
+                    self.touch_definition(name)
 
-    def _annotate_definition(self, name: str) -> None:
+    def touch_definition(self, name: str) -> None:
+        """Change a definition that is being deleted.
+
+        The API server's finalizer fails while the store of the objects is not ready. It may not try
+        again until the definition changes.
+        """
         metadata = {"name": name, "annotations": {"tests/changed": str(time.monotonic())}}
         change = {
             "apiVersion": "apiextensions.k8s.io/v1",
@@ -245,13 +274,14 @@ class RunningApiServer:
             return 0
 
     def _go_on_waiting(self, deadline: float) -> None:
-        if time.monotonic() > deadline or any(
-            process.poll() is not None for process in self._processes
-        ):
+        has_ended = any(process.poll() is not None for process in self._processes)
+        if has_ended or time.monotonic() > deadline:
             logs = "\n".join(
                 f"{path.name}: {path.read_text(errors='replace')[-2000:]}"
                 for path in sorted(self.folder.glob("*.log"))
             )
+            if has_ended and "address already in use" in logs:
+                raise PortTakenError(logs)
             raise RuntimeError(f"the API server did not start\n{logs}")
         time.sleep(0.05)
 
