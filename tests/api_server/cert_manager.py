@@ -9,7 +9,11 @@ import time
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from tests.api_server.running import START_SECONDS_MAX, RunningApiServer
+from tests.api_server.running import (
+    LOOK_AGAIN_SECONDS,
+    START_SECONDS_MAX,
+    RunningApiServer,
+)
 
 from millrace.runtime.certificates import Issued, Names, issue, new_authority
 
@@ -91,7 +95,7 @@ def install(server: RunningApiServer) -> None:
         made = {
             "apiVersion": "apiextensions.k8s.io/v1",
             "kind": "CustomResourceDefinition",
-            "metadata": {"name": f"{plural}.{GROUP}"},
+            "metadata": {"name": _definition(kind)},
             "spec": {
                 "group": GROUP,
                 "scope": scope,
@@ -107,16 +111,24 @@ def install(server: RunningApiServer) -> None:
 def uninstall(server: RunningApiServer) -> None:
     """Delete the definitions, and all objects of theirs."""
     for kind in _KINDS:
-        server.request("DELETE", f"{DEFINITIONS}/{kind.lower()}s.{GROUP}")
+        server.request("DELETE", f"{DEFINITIONS}/{_definition(kind)}")
     _wait(server, 404)
+
+
+def _definition(kind: str) -> str:
+    return f"{kind.lower()}s.{GROUP}"
 
 
 def _wait(server: RunningApiServer, wanted: int) -> None:
     deadline = time.monotonic() + START_SECONDS_MAX
     for kind in _KINDS:
+        changes_at = time.monotonic() + LOOK_AGAIN_SECONDS
         while _status(server, f"/apis/{GROUP}/v1/{kind.lower()}s") != wanted:
             assert time.monotonic() < deadline, kind
             time.sleep(0.05)
+            if wanted == 404 and time.monotonic() >= changes_at:
+                changes_at += LOOK_AGAIN_SECONDS
+                server.touch_definition(_definition(kind))
 
 
 def _status(server: RunningApiServer, path: str) -> int:
