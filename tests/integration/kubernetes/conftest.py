@@ -17,6 +17,9 @@ from millrace.runtime.kubernetes.access import ApiAccess
 
 OpenStore = Callable[..., KubernetesStore]
 
+PATIENT_MS = 30_000
+"""For a request of a store: where no fault is meant, a machine that stands still is none."""
+
 _numbers = itertools.count(1)
 
 
@@ -52,6 +55,7 @@ def open_store(api_server: RunningApiServer, cluster_name: str) -> Iterator[Open
 
     def open_one(access: ApiAccess | None = None, **settings: Any) -> KubernetesStore:
         access = access or api_server.broker
+        settings = {"request_timeout_ms": PATIENT_MS, **settings}
         opened.append(KubernetesStore(access, cluster_name=cluster_name, **settings))
         return opened[-1]
 

@@ -114,7 +114,7 @@ def test_an_answer_that_says_nothing_is_unavailability_and_nothing_is_sent_twice
     began = time.monotonic()
     with pytest.raises(CoordinationUnavailableError):
         swap(store, KEY, stored(version, b"new"))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < TIMEOUT_MS / 1000 + 10
     assert len(relay.requests) == sent_before + 1
     found = read(store, KEY)
     old = stored(1) if version == 2 else None
@@ -127,7 +127,8 @@ def test_a_pause_that_the_api_server_asks_for_is_kept(
     store: KubernetesStore, relay: ApiServerRelay
 ) -> None:
     swap(store, KEY, stored(1))
-    relay.inject(Refuse(429, retry_after="1"), method="PUT")
+    pause_s = 4  # Longer than a busy machine may stand still.
+    relay.inject(Refuse(429, retry_after=str(pause_s)), method="PUT")
     asked_at = time.monotonic()
     with pytest.raises(CoordinationUnavailableError, match="too many requests"):
         swap(store, KEY, stored(2))
@@ -144,15 +145,16 @@ def test_a_pause_that_the_api_server_asks_for_is_kept(
             return False
 
     wait_until(is_written, "the pause ends")
-    assert time.monotonic() - asked_at >= 1
+    assert time.monotonic() - asked_at >= pause_s
 
 
 def test_a_pause_that_the_api_server_asks_for_does_not_cost_the_lease(
     open_store: OpenStore, relayed: ApiAccess, relay: ApiServerRelay
 ) -> None:
-    store = open_store(relayed, lease_pause_ms_max=200)
+    pause_s = 4  # Longer than a busy machine may stand still.
+    store = open_store(relayed, lease_pause_ms_max=pause_s * 1000)
     assert store.compare_and_swap_lease(lease(1))
-    relay.inject(Refuse(503, retry_after="30"), method="PUT", path="/leases/")
+    relay.inject(Refuse(503, retry_after="60"), method="PUT", path="/leases/")
     asked_at = time.monotonic()
     with pytest.raises(CoordinationUnavailableError, match="it failed"):
         store.compare_and_swap_lease(lease(2))
@@ -165,8 +167,8 @@ def test_a_pause_that_the_api_server_asks_for_does_not_cost_the_lease(
         except CoordinationUnavailableError:
             return False
 
-    wait_until(is_renewed, "the lease is renewed")
-    assert 0.2 <= time.monotonic() - asked_at < 4
+    wait_until(is_renewed, "the lease is renewed", 40)
+    assert pause_s <= time.monotonic() - asked_at < 60
 
 
 def test_writes_go_side_by_side_and_not_all_at_once(

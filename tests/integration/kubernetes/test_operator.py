@@ -14,6 +14,7 @@ import kopf
 import pytest
 from tests.api_server.controllers import CLAIMS, CONFIG_MAPS, PODS, SERVICES, STATEFUL_SETS
 from tests.api_server.relay import ApiServerRelay, Hang
+from tests.integration.kubernetes.conftest import PATIENT_MS
 from tests.integration.kubernetes.operated import KilledError, Operated
 
 from millrace.broker.coordination.kubernetes.store import KubernetesStore
@@ -24,7 +25,7 @@ from millrace.core.ids import BrokerId, ControllerEpoch
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
 from millrace.core.metadata.objects.stored_object import StoredObject
 from millrace.operator import handlers
-from millrace.operator.kube.api import Api, ApiError
+from millrace.operator.kube.api import TIMEOUT_MS, Api, ApiError
 from millrace.operator.kube.kinds import CLUSTER
 from millrace.operator.kube.lease import OperatorLease
 from millrace.operator.reconcile.cluster import BUSY_S, STEADY_S
@@ -465,7 +466,12 @@ METADATA = (
 def begin_metadata(operated: Operated, name: str = "c") -> KubernetesStore:
     """Return a store in which brokers have begun a cluster."""
     admin = operated.server.admin
-    store = KubernetesStore(admin, cluster_name=name, namespace=operated.namespace)
+    store = KubernetesStore(
+        admin,
+        cluster_name=name,
+        namespace=operated.namespace,
+        request_timeout_ms=PATIENT_MS,
+    )
     first = LeaseRecord(holder="c-b-0", address="", duration_ms=1000, version=1)
     assert store.compare_and_swap_lease(first)
     for key in (CLUSTER_KEY, SHARD_KEYS[0]):
@@ -781,7 +787,8 @@ async def test_the_lease_does_not_wait_for_other_requests(operated: Operated) ->
         slow = [asyncio.create_task(api.list(CLUSTER)) for _ in range(24)]
         running = asyncio.create_task(lease.run())
         try:
-            async with asyncio.timeout(9):
+            # On the threads of the others it would begin after three of their rounds.
+            async with asyncio.timeout(2.5 * TIMEOUT_MS / 1000):
                 await is_held.wait()
         finally:
             for task in (running, *slow):

@@ -18,7 +18,7 @@ from tests.integration.coordination.store_contract import (
     stored,
     swap,
 )
-from tests.integration.kubernetes.conftest import OpenStore
+from tests.integration.kubernetes.conftest import PATIENT_MS, OpenStore
 
 from millrace.broker.coordination.kubernetes.store import KubernetesStore
 from millrace.broker.coordination.store import (
@@ -217,7 +217,9 @@ def test_all_objects_are_written_and_read_side_by_side(store: KubernetesStore) -
 def test_clusters_of_different_names_share_a_namespace(
     api_server: RunningApiServer, store: KubernetesStore, cluster_name: str
 ) -> None:
-    other = KubernetesStore(api_server.broker, cluster_name=f"{cluster_name}-x")
+    other = KubernetesStore(
+        api_server.broker, cluster_name=f"{cluster_name}-x", request_timeout_ms=PATIENT_MS
+    )
     swap(store, FIRST, stored(1))
     assert read(other, FIRST) is None
     swap(other, KEY, stored(1))
@@ -382,7 +384,9 @@ def test_a_token_that_is_renewed_is_used_from_then_on(
 
 def test_closing_ends_every_thread(open_store: OpenStore, api_server: RunningApiServer) -> None:
     before = set(threading.enumerate())
-    store = KubernetesStore(api_server.broker, cluster_name="closing")
+    store = KubernetesStore(
+        api_server.broker, cluster_name="closing", request_timeout_ms=PATIENT_MS
+    )
     store.read_all([CLUSTER_KEY, *SHARD_KEYS])
     store.lease_mark()
     assert set(threading.enumerate()) - before
