@@ -96,7 +96,11 @@ def test_clusters_are_shown_as_they_come_and_go(
 
 def test_the_page_may_do_nothing_else(api_server: RunningApiServer, token: str) -> None:
     api_server.tokens["page"] = token
-    assert api_server.request("GET", "/apis/millrace.dev/v1beta1/clusters", user="page")[0] == 200
+    listed = "/apis/millrace.dev/v1beta1/clusters"
+    # The API server's authorizer hears of new roles a little later.
+    wait_until(
+        lambda: api_server.request("GET", listed, user="page")[0] == 200, "the page's rights"
+    )
     for method, path in (
         ("GET", _CLUSTERS + "/x"),
         ("DELETE", _CLUSTERS + "/x"),
