@@ -8,7 +8,7 @@ from tests.bad_resources.cases import CASES, NAMESPACE, VOLUME, Document
 from tests.bad_resources.world import World
 from tests.integration.running_broker import wait_until
 
-LABEL_SECONDS_MAX = 20.0
+LABEL_SECONDS_MAX = 45.0
 """Less than the minute after which the operator looks again without a reason."""
 
 

@@ -62,7 +62,7 @@ def test_a_broker_finds_its_topics_in_the_api_server_again(
     assert append(broker, topic_id) == 1
     assert broker.stop() == 0
     _, state = api_server.request("GET", f"{OBJECTS}/clusterstates/{cluster_name}")
-    assert state["spec"]["controllerEpoch"] == 2
+    assert state["spec"]["controllerEpoch"] >= 2  # More, if the machine stood still meanwhile.
     _, shards = api_server.request("GET", f"{OBJECTS}/stateshards")
     names = [shard["metadata"]["name"] for shard in shards["items"]]
     ours = [name for name in names if name.startswith(f"{cluster_name}-")]
@@ -90,11 +90,14 @@ def test_three_brokers_go_on_without_the_one_that_was_the_controller(
         assert leaders == {0, 1, 2}  # So the controller leads something, too.
         brokers[gone].kill()
         produce(values[30:])
-        after = admin.describe_cluster()
-        assert after.controller_id != gone
-        assert (
-            next(broker.state for broker in after.brokers if broker.broker_id == gone) == "fenced"
-        )
+
+        def is_replaced() -> bool:
+            # Any broker may answer, also one that has yet to hear of it.
+            after = admin.describe_cluster()
+            (state,) = (each.state for each in after.brokers if each.broker_id == gone)
+            return after.controller_id not in (gone, -1) and state == "fenced"
+
+        wait_until(is_replaced, "another broker is the controller", 60)
         brokers[gone].start()
         wait_until(lambda: admin.describe_health().is_healthy, "all are in sync again", 60)
     assert sorted(read_all(bootstrap, "t", 60), key=int) == values
