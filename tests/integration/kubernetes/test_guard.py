@@ -447,7 +447,7 @@ def test_clients_of_kafka_log_in_with_the_token_of_a_service_account(
             return False
         return True
 
-    def is_there(client: Any, name: str) -> bool:
+    def is_there(client: Any, name: str) -> object:
         return name in client.list_topics(timeout=20).topics
 
     for mechanism, name in ((bearer, "by-bearer"), (password, "by-password")):
