@@ -31,6 +31,9 @@ from millrace.broker.coordination.store import (
 from millrace.core.errors import InvalidConfigError
 from millrace.core.metadata.objects.stored_object import CorruptMetadataError
 
+BUSY_MS = 60_000
+"""How long stores that race wait for each other: SQLite keeps no order, and disks may be slow."""
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -49,9 +52,11 @@ class TestSqliteStore(StoreContract):
 
     @pytest.fixture
     def stores(self, path: Path) -> Iterator[Stores]:
-        opened = SqliteStore(path, is_exclusive=False), SqliteStore(path, is_exclusive=False)
-        yield opened
-        for store in opened:
+        one, other = (
+            SqliteStore(path, is_exclusive=False, busy_timeout_ms=BUSY_MS) for _ in range(2)
+        )
+        yield one, other
+        for store in (one, other):
             store.close()
 
 
@@ -92,7 +97,7 @@ RACER = """
 import sys
 from millrace.broker.coordination.sqlite import SqliteStore
 from millrace.core.metadata.objects.stored_object import StoredObject
-store = SqliteStore(sys.argv[1], is_exclusive=False)
+store = SqliteStore(sys.argv[1], is_exclusive=False, busy_timeout_ms=int(sys.argv[3]))
 print("ready", flush=True)
 sys.stdin.readline()
 won = 0
@@ -162,7 +167,7 @@ def test_processes_may_make_the_database_at_the_same_moment(tmp_path: Path) -> N
 
 def test_of_processes_that_race_one_wins_each_version(path: Path) -> None:
     rounds = 200
-    racers = [python(RACER, path, rounds) for _ in range(2)]
+    racers = [python(RACER, path, rounds, BUSY_MS) for _ in range(2)]
     try:
         for racer in racers:
             assert racer.stdout is not None
