@@ -37,6 +37,7 @@ def test_each_is_refused_or_explained_and_troubles_nobody_else(world: World) -> 
     assert world.problems() == []
 
 
+@pytest.mark.timeout(300)
 def test_a_namespace_that_gets_the_label_may_have_topics_at_once(world: World) -> None:
     def request(method: str, path: str, document: Document | None = None) -> Document:
         status, answer = world.api_server.request(method, path, document)
