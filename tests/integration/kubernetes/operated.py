@@ -93,11 +93,13 @@ class Operated:
         controllers: what the Kubernetes does beside.
         api: the operator's.
         ahead: how far the operator's clock is ahead.
+        held_at: where its clock stands still, but for that; None: it goes.
     """
 
     def __init__(self, server: RunningApiServer, folder: Path, namespace: str) -> None:
         self.server = server
         self.ahead = timedelta()
+        self.held_at: datetime | None = None
         self.namespace = namespace
         self.brokers = FakeBrokers()
         self.controllers = Controllers(server, self.brokers, namespace)
@@ -119,18 +121,20 @@ class Operated:
             self.api,
             self.brokers,
             "millrace:1",
-            lambda: datetime.now(UTC) + self.ahead,
+            self.clock,
             account=OwnAccount(namespace=self.namespace, name="operator"),
         )
-        self.topics = TopicsReconciler(
-            self.api, self.brokers, lambda: datetime.now(UTC) + self.ahead
-        )
+        self.topics = TopicsReconciler(self.api, self.brokers, self.clock)
         self.quotas = QuotasReconciler(
             self.api,
             self.brokers,
             lambda: time.monotonic() + self.ahead.total_seconds(),
-            lambda: datetime.now(UTC) + self.ahead,
+            self.clock,
         )
+
+    def clock(self) -> datetime:
+        """Return the operator's time."""
+        return (self.held_at or datetime.now(UTC)) + self.ahead
 
     def install_reviewers(self) -> None:
         """Make the ClusterRoleBinding of the chart, which all tests share, unless it is there."""
