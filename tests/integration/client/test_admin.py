@@ -136,9 +136,10 @@ async def test_a_broker_that_should_be_there_and_does_not_answer_is_named(is_pau
     else:
         await gone.stop()
     began = time.monotonic()
-    async with Admin(addresses, metadata_timeout_ms=500) as admin:
+    # The other one is to answer in this time. By default a request has 30 s.
+    async with Admin(addresses, metadata_timeout_ms=1_500) as admin:
         health = await admin.describe_health()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 15
         assert health.unreachable_brokers == (2,)
         assert health.has_controller
         assert not health.is_healthy
@@ -271,7 +272,7 @@ async def test_who_leads_instead_of_a_silent_broker_is_asked_of_whoever_knows() 
         async with Admin(stale.address) as admin:
             began_at = time.monotonic()
             assert (await admin.list_offsets("orders"))["orders", 0].offset == 0
-            assert time.monotonic() - began_at < 6  # A connection is waited for for 10 s.
+            assert time.monotonic() - began_at < 9  # A connection is waited for for 10 s.
         silent.close()
 
 

@@ -63,7 +63,7 @@ def test_what_a_consumer_reads_and_where_it_ends(
             assert await consumer.lag() == {PLACE: 0}
             assert consumer._core.known_lags() == {"orders": 0}
             await consumer.seek_to_time(0)
-            assert [record.value for record in await consumer.poll()][:1] == [b"committed"]
+            assert [record.value for record in await consumer.poll(10_000)][:1] == [b"committed"]
 
     run(scenario())
 

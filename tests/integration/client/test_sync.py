@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 from tests.fakes.broker import FakeBroker
 from tests.integration.client.conftest import Run
+from tests.integration.running_broker import wait_until
 
 from millrace.client import (
     BufferExhaustedError,
@@ -210,20 +211,17 @@ def test_records_wake_a_poll_that_waits(run: Run) -> None:
     with_broker(run, story)
 
 
-def _poll_until_it_raises(consumer: SyncConsumer) -> None:
-    for _ in range(1000):
-        consumer.poll(0)
-        time.sleep(0.001)
-
-
 def test_a_consumer_belongs_to_one_thread_at_a_time(run: Run) -> None:
     def story(broker: FakeBroker) -> None:
-        with SyncConsumer(broker.address) as consumer:
+        with SyncConsumer(broker.address) as consumer, SyncProducer(broker.address) as producer:
             consumer.subscribe(["orders"])
-            polling = threading.Thread(target=consumer.poll, args=(300,))
+            polling = threading.Thread(target=consumer.poll, args=(60_000,))
             polling.start()
+            # Not before: a poll of this thread could be the one that refuses the other's.
+            wait_until(consumer._core._user.locked, "the thread polls")
             with pytest.raises(ConcurrentUseError):
-                _poll_until_it_raises(consumer)
+                consumer.poll(0)
+            producer.send("orders", b"v")
             polling.join()
 
     with_broker(run, story)

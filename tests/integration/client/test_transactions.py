@@ -38,6 +38,10 @@ from millrace.core.errors import (
 from millrace.core.ids import BrokerId, KnownLeader, Leader, LeaderEpoch
 from millrace.core.records.batch import open_batch, walk
 
+DOUBT_MS = 1_000
+"""How long a call without an answer is repeated before it is in doubt. Those with an answer have
+this time, too, in which the client may have to connect."""
+
 
 @asynccontextmanager
 async def transactional(**settings: Any) -> AsyncIterator[tuple[FakeBroker, Producer]]:
@@ -113,7 +117,7 @@ async def test_an_exception_aborts_and_goes_on_and_what_is_not_delivered_is_drop
 
 
 async def test_a_failing_abort_never_hides_the_exception() -> None:
-    async with transactional(request_timeout_ms=300) as (broker, producer):
+    async with transactional(request_timeout_ms=DOUBT_MS) as (broker, producer):
 
         async def write() -> None:
             async with producer.transaction() as t:
@@ -371,7 +375,7 @@ async def doubtful(broker: FakeBroker, producer: Producer, *, decided: bool) -> 
 
 @pytest.mark.parametrize("decided", [True, False])
 async def test_a_commit_in_doubt_is_repeated_and_nothing_else_is_possible(decided: bool) -> None:
-    async with transactional(request_timeout_ms=300) as (broker, producer):
+    async with transactional(request_timeout_ms=DOUBT_MS) as (broker, producer):
         await doubtful(broker, producer, decided=decided)
         for call in (
             producer.begin_transaction,
@@ -390,7 +394,7 @@ async def test_a_commit_in_doubt_is_repeated_and_nothing_else_is_possible(decide
 
 @pytest.mark.parametrize("decided", [True, False])
 async def test_the_coordinator_tells_the_outcome(decided: bool) -> None:
-    async with transactional(request_timeout_ms=300) as (broker, producer):
+    async with transactional(request_timeout_ms=DOUBT_MS) as (broker, producer):
         await doubtful(broker, producer, decided=decided)
         if decided:
             assert await producer.outcome() == "committed"
@@ -404,7 +408,7 @@ async def test_the_coordinator_tells_the_outcome(decided: bool) -> None:
 
 
 async def test_a_late_commit_after_another_attempt_changes_nothing() -> None:
-    async with transactional(request_timeout_ms=300) as (broker, producer):
+    async with transactional(request_timeout_ms=DOUBT_MS) as (broker, producer):
         await doubtful(broker, producer, decided=False)
         await producer.commit_transaction()
         async with producer.transaction() as t:
@@ -483,7 +487,10 @@ async def test_closing_within_a_transaction_aborts_it_and_says_so() -> None:
 
 
 async def test_a_commit_is_open_or_in_doubt_when_its_coordinator_cannot_be_reached() -> None:
-    async with transactional(request_timeout_ms=300, close_timeout_ms=500) as (broker, producer):
+    async with transactional(request_timeout_ms=DOUBT_MS, close_timeout_ms=500) as (
+        broker,
+        producer,
+    ):
         await producer.begin_transaction()
         await producer.send("orders", b"1")
         await broker.stop()

@@ -398,7 +398,7 @@ async def test_positions_are_not_read_while_a_transaction_commits_them() -> None
             await other.subscribe(["orders"])
             await it.broker.until(lambda: len(it.broker.groups.members) == 2)
             it.broker.groups.give(1, 0)
-            polling = asyncio.create_task(other.poll(5_000))
+            polling = asyncio.create_task(other.poll(30_000))
             await asyncio.sleep(0.3)
             assert not polling.done()
             await it.producer.commit_transaction()

@@ -66,7 +66,7 @@ async def test_that_there_is_no_controller_is_told_when_the_time_is_over() -> No
 async def test_what_may_have_been_done_once_is_not_said_to_be_undone() -> None:
     async with (
         brokers(1) as ((broker,), addresses),
-        Admin(addresses, request_timeout_ms=1000) as admin,
+        Admin(addresses, request_timeout_ms=3_000) as admin,  # For one more attempt, in any case.
     ):
         broker.refusal = NotControllerError("it broke", appended=Appended.MAYBE)
         creation = asyncio.create_task(admin.create_topic("orders"))
@@ -78,21 +78,22 @@ async def test_what_may_have_been_done_once_is_not_said_to_be_undone() -> None:
 
 
 async def test_all_brokers_together_have_the_time_of_one_call() -> None:
-    async with brokers(3) as (running, addresses):
+    async with brokers(6) as (running, addresses):
         for broker in running:
             broker.controller_gate.clear()
         async with Admin(addresses, request_timeout_ms=2_000) as admin:
             began = time.monotonic()
             with pytest.raises(ConnectionFailedError, match="did not answer in"):
                 await admin.create_topic("orders")
-            assert time.monotonic() - began < 5, "each had the time of one"
+            assert time.monotonic() - began < 10, "each had the time of one, 12 s together"
 
 
 async def test_one_that_waits_while_others_refuse_may_have_done_it() -> None:
     async with brokers(2) as ((refuses, waits), addresses):
         refuses.refusal = NONE
         waits.controller_gate.clear()
-        async with Admin(addresses, request_timeout_ms=500) as admin:
+        # Both are to be asked in this time.
+        async with Admin(addresses, request_timeout_ms=2_000) as admin:
             with pytest.raises(NotControllerError) as raised:
                 await admin.create_topic("orders")
             assert raised.value.appended is Appended.MAYBE
@@ -101,7 +102,7 @@ async def test_one_that_waits_while_others_refuse_may_have_done_it() -> None:
 async def test_a_change_that_was_asked_for_and_not_answered_may_have_been_made() -> None:
     async with (
         brokers(1) as ((broker,), addresses),
-        Admin(addresses, request_timeout_ms=500) as admin,
+        Admin(addresses, request_timeout_ms=2_000) as admin,  # It is to connect in this time.
     ):
         broker.lost_changes = 100
         with pytest.raises(ConnectionFailedError, match="the answer is lost") as raised:
@@ -121,7 +122,7 @@ async def test_what_nobody_was_asked_for_is_not_in_doubt() -> None:
         assert raised.value.appended is Appended.NO
     async with (
         brokers(1) as ((broker,), addresses),
-        Admin(addresses, request_timeout_ms=300) as admin,
+        Admin(addresses, request_timeout_ms=2_000) as admin,  # Likewise.
     ):
         broker.metadata_gate.clear()
         with pytest.raises(ConnectionFailedError, match="no broker answered") as raised:
@@ -164,7 +165,7 @@ async def test_a_producer_without_an_id_says_why_it_waits(refusal: MillraceError
     async with brokers(1) as ((broker,), addresses):
         broker.create_topic("orders")
         broker.refusal = refusal
-        async with Producer(addresses, delivery_timeout_ms=1_000) as producer:
+        async with Producer(addresses, delivery_timeout_ms=2_500) as producer:
             assert producer.producer_id_problem() is None
             sent = producer.send("orders", b"x")
             await broker.until(lambda: producer.producer_id_problem() == refusal.message)
