@@ -10,6 +10,18 @@ from typing import BinaryIO
 from click.testing import CliRunner, Result
 
 from millrace.cli.main import cli
+from millrace.cli.transfer.stall_notices import Reading, Sending
+
+_NOTICES = ("waiting for ", Sending.again, Reading.again, "all partitions are read again")
+
+
+def without_waits(said: str | bytes) -> str:
+    """Return what a command says on standard error, without that it waits and goes on again.
+
+    It says so when nothing comes for a second, which is how busy the machine is.
+    """
+    text = said if isinstance(said, str) else said.decode()
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(_NOTICES))
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,12 +96,12 @@ def test_producing_says_for_which_broker_it_waits_and_that_it_goes_on(
         own_broker.kill()
         command.stdin.write((b"x" * 99 + b"\n") * 1_000)
         command.stdin.close()
-        assert command.stderr.readline() == (
-            b"waiting for the broker at %s ...\n" % own_broker.address.encode()
-        )
+        # It may say so more than once: the first record, too, may have waited for a second.
+        lines = iter(command.stderr.readline, b"")
+        assert b"waiting for the broker at %s ...\n" % own_broker.address.encode() in lines
         own_broker.start()
-        assert command.stderr.readline() == b"the broker takes records again\n"
-        assert command.stderr.readline().startswith(b"1,001 records to orders")
+        assert b"the broker takes records again\n" in lines
+        assert any(line.startswith(b"1,001 records to orders") for line in lines)
         assert command.wait(60) == ExitCode.DONE
 
 
@@ -130,7 +130,8 @@ def test_ctrl_c_does_not_wait_for_the_answers_of_a_dead_broker(own_broker: Broke
         assert command.stdout.readline() == b"first\n"
         own_broker.kill()
         command.send_signal(signal.SIGINT)
-        assert command.wait(15) in (ExitCode.DONE, ExitCode.INTERRUPTED)  # It takes five.
+        # It takes five; an answer would be waited for for 30 s.
+        assert command.wait(25) in (ExitCode.DONE, ExitCode.INTERRUPTED)
 
 
 def test_the_greeting_says_the_address_and_what_to_try_and_ctrl_c_ends_it(tmp_path: Path) -> None:
@@ -291,7 +292,7 @@ def test_clients_of_kafka_are_served_where_that_is_asked_for(tmp_path: Path) -> 
         assert producer.flush(30) == 0
         assert millrace.ok("consume", "greetings") == "hello\n" * 8
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -312,7 +313,7 @@ def test_variables_count_over_the_options(count: int, tmp_path: Path) -> None:
         described = json.loads(millrace.ok("topic", "describe", "greetings", "--output", "json"))
         assert len(described["partitions"]) == 3
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize("count", ["1", "2"])
@@ -328,4 +329,4 @@ def test_nobody_of_kafka_is_served_where_that_is_not_asked_for(tmp_path: Path) -
     with brokers_up(tmp_path, 2) as (process, brokers):
         assert [broker["kafka_address"] for broker in brokers] == [None, None]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
