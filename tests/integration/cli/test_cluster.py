@@ -183,7 +183,8 @@ def test_a_plan_that_is_larger_than_the_cluster_takes_at_a_time_is_worked_throug
 def test_a_plan_that_is_interrupted_goes_on_when_it_is_applied_again(
     millrace: CommandLine, tmp_path: Path
 ) -> None:
-    millrace.ok("topic", "create", "paused", "--partitions", "20", "--replication-factor", "1")
+    # So many that some are left when a machine that is busy gets to the signal.
+    millrace.ok("topic", "create", "paused", "--partitions", "40", "--replication-factor", "1")
     path = tmp_path / "plan.json"
     path.write_text(millrace.ok("reassign", "plan", "paused", "--replication-factor", "3"))
 
@@ -197,14 +198,15 @@ def test_a_plan_that_is_interrupted_goes_on_when_it_is_applied_again(
         said = command.stderr.read().decode()
         assert command.wait(30) == ExitCode.INTERRUPTED
     assert "not begun; run the same command again to go on" in said
-    assert moved() < 20
+    assert moved() < 40
     millrace.ok("reassign", "apply", str(path), "--timeout", "60")
-    assert moved() == 20
+    assert moved() == 40
 
 
 def test_a_broker_that_is_gone_for_good_is_unregistered(cluster: RunningCluster) -> None:
     millrace = CommandLine(cluster.bootstrap)
     millrace.ok("topic", "create", "t", "--partitions", "3", "--replication-factor", "2")
+    wait_until(lambda: is_healthy(millrace), "all brokers are there")
     report = json.loads(millrace.ok("cluster", "health", "-o", "json"))
     few = [(topic["partition"], topic["replicas_wanted"]) for topic in report["few_replicas"]]
     assert (report["healthy"], few) == (True, [(0, 3), (1, 3), (2, 3)])
@@ -223,7 +225,7 @@ def test_a_broker_that_is_gone_for_good_is_unregistered(cluster: RunningCluster)
         "unregistered": 2
     }
     assert states(millrace).keys() == {0, 1}
-    assert "healthy" in millrace.ok("cluster", "health")
+    wait_until(lambda: is_healthy(millrace), "nothing is missed any more")
     assert millrace.run("cluster", "unregister", "2").exit_code == ExitCode.NOT_FOUND
     code, log = cluster[2].refused_start()
     assert code == 1
@@ -248,7 +250,7 @@ def test_what_is_left_of_a_topic_can_be_read_while_a_partition_has_no_leader(
     assert lines.stdout.splitlines()[1].split() == ["t", "0", "-", "-", "-"]
     assert "millrace cluster health" in lines.stderr
     assert len(millrace.ok("consume", "t", "-p", "1").split()) == shown[1]["records"]
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 29  # Each would wait for 30 s for the one that is gone.
 
 
 def test_reading_says_what_it_waits_for_and_gives_up_in_time(cluster: RunningCluster) -> None:
@@ -256,7 +258,7 @@ def test_reading_says_what_it_waits_for_and_gives_up_in_time(cluster: RunningClu
     millrace.ok("topic", "create", "t", "--partitions", "1", "--replication-factor", "1")
     line = "v" * 1000 + "\n"
     millrace.ok("produce", "t", stdin=line * 100_000)  # More than is read ahead.
-    with millrace.start("consume", "t", "--timeout", "3") as command:
+    with millrace.start("consume", "t", "--timeout", "8") as command:
         assert command.stdout is not None
         assert command.stderr is not None
         assert command.stdout.readline() == line.encode(), command.stderr.read()
@@ -266,7 +268,7 @@ def test_reading_says_what_it_waits_for_and_gives_up_in_time(cluster: RunningClu
         assert command.wait(60) == ExitCode.TIMED_OUT
         said = command.stderr.read().decode()
     assert "waiting for t-0 ..." in said
-    assert "nothing came for 3 s" in said
+    assert "nothing came for 8 s" in said
     assert "millrace cluster health" in said
 
 
@@ -275,7 +277,7 @@ def test_a_cluster_whose_controller_has_just_died_is_not_healthy(
 ) -> None:
     millrace = CommandLine(cluster.bootstrap)
     millrace.ok("topic", "create", "t", "--replication-factor", "3")
-    wait_until(lambda: millrace.run("cluster", "health").exit_code == 0, "all is well")
+    wait_until(lambda: is_healthy(millrace), "all is well")
     controller = json.loads(millrace.ok("cluster", "describe", "-o", "json"))["controller"]
     cluster[controller].kill()
     at_once = millrace.run("cluster", "health", "-o", "json")
@@ -301,7 +303,7 @@ def test_a_cluster_whose_store_is_away_has_no_controller_and_says_why(
 ) -> None:
     millrace = CommandLine(cluster.bootstrap)
     millrace.ok("topic", "create", "t", "--replication-factor", "3")
-    wait_until(lambda: millrace.run("cluster", "health").exit_code == 0, "all is well")
+    wait_until(lambda: is_healthy(millrace), "all is well")
     with store_away(cluster):
         wait_until(
             lambda: "database is locked" in millrace.run("cluster", "health").output,
@@ -321,9 +323,13 @@ def test_a_cluster_whose_store_is_away_has_no_controller_and_says_why(
             with pytest.raises(NotControllerError, match="database is locked") as raised:
                 admin.create_topic("u")
             assert raised.value.appended is Appended.NO
-            assert time.monotonic() - began < 6
-    wait_until(lambda: millrace.run("cluster", "health").exit_code == 0, "all is well again")
+            assert time.monotonic() - began < 15  # By default a call may take 30 s.
+    wait_until(lambda: is_healthy(millrace), "all is well again")
     assert "controller: broker" in millrace.ok("cluster", "describe")
+
+
+def is_healthy(millrace: CommandLine) -> bool:
+    return bool(millrace.run("cluster", "health").exit_code == ExitCode.DONE)
 
 
 def states(millrace: CommandLine) -> dict[int, str]:
@@ -380,7 +386,7 @@ def test_health_says_what_is_missing_and_a_lost_tail_is_told(cluster: RunningClu
     millrace = CommandLine(cluster.bootstrap)
     settings = ("--set", "min.insync.replicas=1", "--replication-factor", "2")
     millrace.ok("topic", "create", "t", "--partitions", "1", *settings)
-    assert "healthy" in millrace.ok("cluster", "health")
+    wait_until(lambda: is_healthy(millrace), "all brokers are there")
     millrace.ok("produce", "t", stdin="kept\n")
     with SyncConsumer(cluster.bootstrap) as consumer:
         consumer.subscribe(["t"])
@@ -403,7 +409,10 @@ def test_health_says_what_is_missing_and_a_lost_tail_is_told(cluster: RunningClu
             result = millrace.run("cluster", "health", "-o", "json")
             return result.exit_code, json.loads(result.stdout)
 
-        wait_until(lambda: health()[1]["under_replicated"], "the follower is missed")
+        wait_until(
+            lambda: health()[1]["under_replicated"] and health()[1]["fenced_brokers"] == [follower],
+            "the follower is missed",
+        )
         code, report = health()
         assert code == ExitCode.UNHEALTHY
         assert report["fenced_brokers"] == [follower]

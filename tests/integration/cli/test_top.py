@@ -44,14 +44,15 @@ def test_rates_of_producers_and_lags_of_groups_are_shown(
     def write() -> None:
         with SyncProducer(cluster.bootstrap, linger_ms=0) as producer:
             while not ended.is_set():
-                producer.send("orders", bytes(1000)).result(10)
+                producer.send("orders", bytes(1000)).result(60)
 
     def is_shown() -> bool:
         consumer.poll(100)
         consumer.commit()
         seen[:] = [document(millrace)]
-        rates = seen[0]["topics"][0]
-        return bool(rates["appended_bytes_per_second"] and rates["fetched_bytes_per_second"])
+        rates, is_healthy = seen[0]["topics"][0], bool(seen[0]["healthy"])
+        is_read = rates["appended_bytes_per_second"] and rates["fetched_bytes_per_second"]
+        return is_healthy and bool(is_read)
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -100,6 +101,11 @@ def test_a_view_in_a_terminal_shows_a_killed_broker_and_ends_with_q(
         assert terminal.exit_code() == 0
     finally:
         terminal.abandon()
+
+    def is_fenced() -> bool:  # First it does not answer, and then it is known why.
+        return bool(document(millrace)["brokers"][1]["state"] == "fenced")
+
+    wait_until(is_fenced, "the controller has fenced it")
     found = document(millrace)
     assert [broker["state"] for broker in found["brokers"]] == ["alive", "fenced", "alive"]
     assert found["brokers"][1]["size_bytes"] is None

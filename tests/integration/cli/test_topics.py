@@ -231,7 +231,7 @@ def test_a_person_is_asked_with_the_names_before_topics_are_deleted(
         )
         os.close(own)
         keyboard.write(answer)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=60)
     assert f"Delete {topic} with all its records? [y/N]" in said.decode()
     assert process.returncode == (ExitCode.DONE if is_deleted else ExitCode.FAILED)
     left = json.loads(millrace.ok("topic", "list", "-o", "json"))

@@ -48,6 +48,10 @@ def test_a_long_input_may_be_committed_on_the_way(
     assert refused.exit_code == ExitCode.FAILED
     assert "10 records written, the last from" in refused.stderr
     assert "--from-row 11" in refused.stderr
+    wait_until(
+        lambda: "complete_commit" in millrace.ok("transaction", "describe", name),
+        "readers see the last commit",
+    )
     assert len(millrace.ok("consume", topic, "--timeout", "20").splitlines()) == 10
     usage = millrace.run("produce", topic, str(lines), "--commit-every", "1")
     assert usage.exit_code == ExitCode.USAGE

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -47,7 +47,8 @@ def children(pid: int) -> list[int]:
     """Return the processes that a process has started."""
     found = []
     for task in Path(f"/proc/{pid}/task").iterdir():
-        found += [int(number) for number in (task / "children").read_text().split()]
+        with suppress(FileNotFoundError, ProcessLookupError):  # This thread has ended meanwhile.
+            found += [int(number) for number in (task / "children").read_text().split()]
     return found
 
 
