@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.integration.guarded import GuardedBroker, replace_file, token_of
 from tests.integration.running_broker import wait_until
+from tests.integration.spark.written import wait_until_decided
 
 pytest.importorskip("pyspark", reason="needs pyspark: sh requirements/install.sh spark")
 
@@ -25,6 +26,8 @@ from millrace.spark.options.sink_options import parse_sink_options
 from millrace.spark.options.source_options import parse_options
 from millrace.spark.sink.writer import open_producer
 from millrace.spark.source.range_reader import _ConsumerKind, _open_consumer
+
+pytestmark = pytest.mark.timeout(300)  # Several queries on a machine that is busy.
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +138,7 @@ def test_a_long_query_goes_on_with_the_token_that_its_file_has_now(
         assert query.exception() is None
     finally:
         query.stop()
+    wait_until_decided(broker.address, "team/out", token_file=root)
     found = spark.read.format("millrace").options(**said, subscribe="team/out").load()
     assert sorted(int(row.value) for row in found.select("value").collect()) == list(range(40))
 

@@ -13,6 +13,7 @@ from tests.integration.spark.written import create, records
 
 from millrace.client import SyncAdmin, SyncProducer
 
+pytestmark = pytest.mark.timeout(300)  # Longer than both queries may take.
 FLIGHT = {"carrier": "UA", "flight": 1, "origin": "EWR", "time_hour": "2013-01-01T10:00:00Z"}
 BAD = {
     b"not a flight": b"no JSON of a flight",

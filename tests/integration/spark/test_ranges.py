@@ -255,13 +255,13 @@ def test_a_broker_that_lags_is_not_believed_that_a_topic_is_gone(
     append(current.address, "clicks", range(5))
     task = Task((Range("clicks", 0, 0, 5),), {"clicks": topic.topic_id.hex()})
     given = options(lagging.address, failOnDataLoss=lenience, pollTimeoutMs="500")
-    assert len(rows(read_task(task, given, SCHEMA))) == 5
+    patient = options(lagging.address, failOnDataLoss=lenience)
+    assert len(rows(read_task(task, patient, SCHEMA))) == 5
     range_reader._idle.close()  # Another consumer knows no more than the broker that it asks.
     # It may also know the topic that had the name before.
     lagging.create_topic("clicks")
     with pytest.raises(UnknownTopicOrPartitionError, match="clicks"):
         rows(read_task(task, given, SCHEMA))
-    patient = options(lagging.address, failOnDataLoss=lenience)
 
     def catch_up() -> None:
         lagging.topics["clicks"] = topic
@@ -277,7 +277,10 @@ def test_a_loss_is_not_believed_while_brokers_that_may_know_better_do_not_answer
     lagging_cluster: LaggingCluster,
 ) -> None:
     lagging_cluster.stop_current()
-    given = options(lagging_cluster.lagging.address, failOnDataLoss="false", requestTimeoutMs="500")
+    # The other one is to answer in this time.
+    given = options(
+        lagging_cluster.lagging.address, failOnDataLoss="false", requestTimeoutMs="2000"
+    )
     with pytest.raises(ConnectionFailedError, match=r"brokers \[2\] do not answer"):
         rows(read_task(Task((Range("clicks", 0, 0, 5),), {}), given, SCHEMA))
 
@@ -286,7 +289,7 @@ def test_a_range_that_has_no_more_records_stalls_and_says_so(
     shared_broker: RunningBroker, topic_name: str
 ) -> None:
     fill(shared_broker.address, topic_name, 10)
-    given = options(shared_broker.address, pollTimeoutMs="300")
+    given = options(shared_broker.address, pollTimeoutMs="3000")  # The ten are to come in it.
     task = Task((Range(topic_name, 0, 0, 20),), {})
     with pytest.raises(ReadStalledError, match=rf"{topic_name}-0@10, and the ranges end at .*@20"):
         rows(read_task(task, given, SCHEMA))

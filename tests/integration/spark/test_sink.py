@@ -17,6 +17,7 @@ from tests.integration.spark.written import create, records, write
 
 from millrace.core.client.producer.murmur2 import partition_of
 
+pytestmark = pytest.mark.timeout(300)  # Several queries on a machine that is busy.
 COUNT = 5000
 
 

@@ -41,6 +41,8 @@ from millrace.spark.sink.writer import (
     open_producer,
 )
 
+LEASE_MS = 4_000
+"""Longer than a pause of the machine between two renewals."""
 SCHEMA = StructType().add("value", "string").add("partition", "integer").add("topic", "string")
 
 
@@ -342,7 +344,7 @@ def test_a_driver_that_sleeps_for_longer_than_the_lease_commits_nothing(
     start_broker: StartBroker,
 ) -> None:
     """Its tasks' processes have ended, so nobody renews the lease; readers wait no longer."""
-    query = Query(start_broker({"transactions.lease_ms": 1000}), "orders")
+    query = Query(start_broker({"transactions.lease_ms": LEASE_MS}), "orders")
     run = query.run()
     message = run.task(0, rows("a"))
     close_idle()
@@ -367,13 +369,13 @@ def test_a_task_that_waits_for_its_first_row_keeps_the_transaction_open(
     start_broker: StartBroker,
 ) -> None:
     """The others have ended long ago, and Spark has ended their idle processes."""
-    query = Query(start_broker({"transactions.lease_ms": 1000}), "orders")
+    query = Query(start_broker({"transactions.lease_ms": LEASE_MS}), "orders")
     run = query.run()
     first = run.task(0, rows("a"))
     close_idle()
 
     def late() -> Iterator[pa.RecordBatch]:
-        time.sleep(4)
+        time.sleep(2 * LEASE_MS / 1000)
         yield from rows("b")
 
     run.commit(0, first, run.task(0, late()))

@@ -11,6 +11,8 @@ from tests.integration.running_broker import RunningBroker, wait_until
 
 from millrace.client import SyncAdmin, SyncProducer
 
+pytestmark = pytest.mark.timeout(300)  # Several queries on a machine that is busy.
+
 
 def send(broker: RunningBroker, topic: str, numbers: Iterable[int], partitions: int = 2) -> None:
     with SyncProducer(broker.address) as producer:

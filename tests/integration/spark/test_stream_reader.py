@@ -151,7 +151,7 @@ def test_a_limit_of_bytes_holds_where_records_are_larger_than_they_are_elsewhere
 def test_a_batch_waits_for_enough_records_but_no_longer_than_it_may(
     make_reader: MakeReader, send: Callable[[int], None], topic_name: str
 ) -> None:
-    reader = make_reader(minOffsetsPerTrigger="100", maxTriggerDelay="3s")
+    reader = make_reader(minOffsetsPerTrigger="100", maxTriggerDelay="6s")
     start, limit = reader.initialOffset(), reader.getDefaultReadLimit()
     assert limit == limits.ReadMinRows(100)
     send(10)
@@ -562,7 +562,7 @@ def test_no_broker_is_told_when_the_time_is_over(
     began = time.monotonic()
     with pytest.raises(ConnectionFailedError, match="no broker can be reached"):
         reader.initialOffset()
-    assert 0.5 < time.monotonic() - began < 5
+    assert 0.5 < time.monotonic() - began < 15  # By default it has 30 s.
 
 
 class DeletingLookups(Lookups):

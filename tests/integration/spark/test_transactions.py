@@ -46,7 +46,8 @@ class Orders:
         self.begin(self.open, OPEN)
 
     def producer(self, name: str) -> SyncProducer:
-        return SyncProducer(self.address, transactional_id=name)
+        # Spark's queries take their time meanwhile: by default a transaction ends after a minute.
+        return SyncProducer(self.address, transactional_id=name, transaction_timeout_ms=300_000)
 
     def begin(self, producer: SyncProducer, values: list[bytes]) -> None:
         producer.begin_transaction()

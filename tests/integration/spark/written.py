@@ -3,7 +3,7 @@
 from typing import Any
 from uuid import uuid4
 
-from tests.integration.running_broker import RunningBroker
+from tests.integration.running_broker import RunningBroker, wait_until
 
 from millrace.client import Record, SyncAdmin, SyncConsumer, SyncProducer
 
@@ -42,3 +42,24 @@ def write(frame: Any, broker: RunningBroker, **options: str) -> None:
     frame.write.format("millrace").option("kafka.bootstrap.servers", broker.address).options(
         **options
     ).mode("append").save()
+    if "topic" in options:
+        wait_until_decided(broker.address, options["topic"])
+
+
+def wait_until_decided(address: str, topic: str, **settings: Any) -> None:
+    """Return once no transaction is open in a topic: a reader of what is there ends before it.
+
+    A commit is answered when it is decided, and the partitions hear of it a moment later.
+
+    Args:
+        address: of the broker.
+        topic: that a reader is to find whole.
+        settings: of the client that asks.
+    """
+    with SyncAdmin(address, **settings) as admin:
+
+        def is_decided() -> bool:
+            every = admin.list_offsets(topic, isolation="read_uncommitted")
+            return admin.list_offsets(topic) == every
+
+        wait_until(is_decided, f"nothing is open in {topic}")
