@@ -179,6 +179,9 @@ def test_brokers_have_log_directories_on_the_media_that_are_named(tmp_path: Path
         assert [found["media"] for found in described] == [["ssd", "hdd"]] * 2
         create = ("topic", "create", "archive", "--replication-factor", "2", "--partitions", "1")
         millrace.ok(*create, "--set", "media=hdd")
+        # Only one of them has made its replica for sure when the command ends.
+        of_both = (large, large.with_name("large-1"))
+        wait_until(lambda: all(any(log_dir.glob("*-0")) for log_dir in of_both), "replicas")
         for folder, count in ((fast, 0), (large, 1)):
             for log_dir in (folder, folder.with_name(f"{folder.name}-1")):
                 assert len(list(log_dir.glob("*-0"))) == count
