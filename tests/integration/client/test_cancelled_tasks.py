@@ -203,12 +203,12 @@ def test_close_in_a_finally_delivers_at_the_end_of_asyncio_run(
     shared_broker: RunningBroker, topic: str, state: str
 ) -> None:
     command = [sys.executable, "-c", _CLOSED_LAST, shared_broker.address, topic, state]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     with SyncConsumer(shared_broker.address) as consumer:
         consumer.subscribe([topic])
         values: list[bytes] = []
         while b"last" not in values:
-            found = consumer.poll(5_000)
+            found = consumer.poll(20_000)
             assert found, f"the last record is not among {values}"
             values += [record.value for record in found]

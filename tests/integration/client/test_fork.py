@@ -85,7 +85,7 @@ is_over = threading.Event()
 def produce():
     with SyncProducer(address, linger_ms=0) as producer:
         while not is_over.is_set():
-            producer.send("forks", b"v").result(10)
+            producer.send("forks", b"v").result(60)
 
 with SyncAdmin(address) as admin:
     admin.create_topic("forks")

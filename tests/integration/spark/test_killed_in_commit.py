@@ -60,7 +60,7 @@ def test_a_machine_that_sleeps_beyond_the_lease_commits_nothing_when_it_wakes_up
     start_broker: StartBroker, tmp_path: Path
 ) -> None:
     """Nobody has taken its place: readers go on meanwhile, and the next run writes it again."""
-    broker = broker_with_numbers(start_broker, {"transactions.lease_ms": 2000})
+    broker = broker_with_numbers(start_broker, {"transactions.lease_ms": 6000})
     asleep = program_of(broker, tmp_path, "asleep", "asleep.log").start()
     try:
         wait_until((tmp_path / "killed").exists, "its driver sleeps", SECONDS_MAX)
