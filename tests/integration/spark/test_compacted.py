@@ -16,7 +16,6 @@ from tests.integration.running_broker import RunningBroker, wait_until
 from tests.integration.spark.test_batch import read
 from tests.integration.spark.test_ranges import SCHEMA, options, rows
 from tests.integration.spark.test_stream import Query
-from tests.integration.spark.written import wait_until_decided
 
 from millrace.client import Record, SyncAdmin, SyncConsumer, SyncProducer
 from millrace.spark import tables
@@ -199,7 +198,6 @@ def test_rows_go_to_a_compacted_topic_with_keys_only(spark: Any, broker: Running
         frame = spark.createDataFrame(rows, "key string, value string").coalesce(1)
         writer = frame.write.format("millrace").option("bootstrap.servers", broker.address)
         writer.option("topic", topic).mode("append").save()
-        wait_until_decided(broker.address, topic)
 
     with pytest.raises(Exception, match="the batch has 1 record without a key, and the topic is"):
         write([(None, "value")])

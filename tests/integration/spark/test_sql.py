@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from tests.integration.running_broker import RunningBroker
 from tests.integration.spark.conftest import append
-from tests.integration.spark.written import wait_until_decided
 
 
 @pytest.fixture
@@ -48,7 +47,6 @@ def test_a_temporary_view_is_read_and_another_one_written(
         f"OPTIONS ({write})"
     )
     spark.sql("INSERT INTO sink SELECT CAST(id AS STRING), CAST(id AS STRING) FROM range(20, 25)")
-    wait_until_decided(shared_broker.address, clicks)
     assert numbers(spark.sql("SELECT value FROM source").collect()) == list(range(20))
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW source USING millrace OPTIONS ({read})")
     rows = spark.sql("SELECT key, value FROM source").collect()
@@ -61,7 +59,6 @@ def test_a_table_is_read_and_written_with_the_options_of_each_query(
 ) -> None:
     write = sql_options(bootstrap_servers=shared_broker.address, topic=clicks)
     spark.sql(f"INSERT INTO {table} WITH ({write}) (value) VALUES (CAST('20' AS BINARY))")
-    wait_until_decided(shared_broker.address, clicks)
     read = sql_options(bootstrap_servers=shared_broker.address, subscribe=clicks)
     found = spark.sql(f"SELECT value FROM {table} WITH ({read})").collect()
     assert numbers(found) == list(range(21))

@@ -5,7 +5,6 @@ from typing import Any
 
 from tests.fakes.certificate_files import CertificateFiles
 from tests.integration.conftest import StartBroker
-from tests.integration.spark.written import wait_until_decided
 
 from millrace.client import SyncAdmin
 
@@ -22,12 +21,12 @@ def test_rows_go_and_come_by_tls_with_the_certificate_that_options_name(
             "listeners.clients.tls_client_ca_file": shown.ca,
         }
     )
-    shows = {
-        "tls_ca_file": own.ca,
-        "tls_certificate_file": own.certificate,
-        "tls_key_file": own.key,
-    }
-    with SyncAdmin(broker.address, **shows) as admin:
+    with SyncAdmin(
+        broker.address,
+        tls_ca_file=own.ca,
+        tls_certificate_file=own.certificate,
+        tls_key_file=own.key,
+    ) as admin:
         admin.create_topic("clicks")
     options = {
         "bootstrap.servers": broker.address,
@@ -37,7 +36,6 @@ def test_rows_go_and_come_by_tls_with_the_certificate_that_options_name(
     }
     rows = spark.range(100).selectExpr("cast(id as string) as value")
     rows.write.format("millrace").options(**options, topic="clicks").mode("append").save()
-    wait_until_decided(broker.address, "clicks", **shows)
     found = spark.read.format("millrace").options(**options, subscribe="clicks").load()
     values = sorted(int(row.value) for row in found.select("value").collect())
     assert values == list(range(100))

@@ -11,6 +11,7 @@ from urllib.request import urlopen
 import pytest
 from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, wait_until
+from tests.integration.spark.written import wait_until_decided
 
 from millrace.client import AbortedError, SyncProducer
 
@@ -38,12 +39,24 @@ class Orders:
                 for value in COMMITTED[:2]:
                     t.send("orders", value, partition=0)
                 t.send("orders", b"other", partition=1)
+            wait_until_decided(self.address, "orders")  # Its markers are before what follows.
             with SyncProducer(self.address) as plain:
                 plain.send("orders", COMMITTED[2], partition=0)
             self.begin(producer, ABORTED)
             producer.abort_transaction()
+            wait_until_decided(self.address, "orders")
         self.open = self.producer("second")
         self.begin(self.open, OPEN)
+
+    def commit(self) -> None:
+        """Commit what is open, and see that readers get it."""
+        self.open.commit_transaction()
+        wait_until_decided(self.address, "orders")
+
+    def abort(self) -> None:
+        """Abort what is open, and see that readers pass it."""
+        self.open.abort_transaction()
+        wait_until_decided(self.address, "orders")
 
     def producer(self, name: str) -> SyncProducer:
         # Spark's queries take their time meanwhile: by default a transaction ends after a minute.
@@ -94,7 +107,7 @@ def test_a_batch_reads_what_is_committed(spark: Any, orders: Orders) -> None:
     assert values(everything) == COMMITTED + ABORTED + OPEN
     within = json.dumps({"orders": {"0": 6, "1": 1}})
     assert values(source(spark.read, orders, endingOffsets=within)) == COMMITTED
-    orders.open.commit_transaction()
+    orders.commit()
     assert values(source(spark.read, orders)) == COMMITTED + OPEN
 
 
@@ -146,7 +159,7 @@ def test_a_query_that_ends_comes_to_a_tail_of_aborted_records_and_markers(
     latest = json.loads(progress[-1]["sources"][0]["latestOffset"])["orders"]
     assert latest == {"0": OPEN_AT, "1": 2}, "as far as nothing is open"
     assert query.run() == []
-    orders.open.commit_transaction()
+    orders.commit()
     assert [batch["numInputRows"] for batch in query.run()] == [len(OPEN)]
     assert query.values() == COMMITTED + OPEN
 
@@ -158,7 +171,7 @@ def test_a_query_of_uncommitted_records_reads_open_and_aborted_ones(
     (progress,) = query.run()
     assert query.values() == COMMITTED + ABORTED + OPEN
     assert ends([progress]) == [OPEN_AT + len(OPEN)]
-    orders.open.abort_transaction()
+    orders.abort()
     assert [batch["numInputRows"] for batch in query.run()] == [0]  # The marker.
 
 
@@ -176,11 +189,11 @@ def test_a_running_query_goes_on_with_what_is_committed_and_its_lag_leaves_marke
         try:
             stream.processAllAvailable()
             assert values(spark.table("orders")) == COMMITTED
-            orders.open.commit_transaction()
+            orders.commit()
             stream.processAllAvailable()
             assert values(spark.table("orders")) == COMMITTED + OPEN
             orders.begin(orders.open, ABORTED)
-            orders.open.abort_transaction()
+            orders.abort()
             stream.processAllAvailable()
             assert values(spark.table("orders")) == COMMITTED + OPEN
             wait_until(lambda: NO_LAG in page(watch), "nothing is left to read")

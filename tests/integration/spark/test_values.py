@@ -6,7 +6,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.integration.running_broker import RunningBroker
-from tests.integration.spark.written import wait_until_decided
 
 from millrace.client import SyncConsumer, SyncProducer
 
@@ -37,7 +36,6 @@ def pages(spark: Any) -> Any:
 def write(frame: Any, broker: RunningBroker, topic: str) -> None:
     writer = frame.write.format("millrace").option("bootstrap.servers", broker.address)
     writer.option("topic", topic).mode("append").save()
-    wait_until_decided(broker.address, topic)
 
 
 def read(spark: Any, broker: RunningBroker, topic: str) -> Any:

@@ -42,14 +42,13 @@ def write(frame: Any, broker: RunningBroker, **options: str) -> None:
     frame.write.format("millrace").option("kafka.bootstrap.servers", broker.address).options(
         **options
     ).mode("append").save()
-    if "topic" in options:
-        wait_until_decided(broker.address, options["topic"])
 
 
 def wait_until_decided(address: str, topic: str, **settings: Any) -> None:
     """Return once no transaction is open in a topic: a reader of what is there ends before it.
 
-    A commit is answered when it is decided, and the partitions hear of it a moment later.
+    A commit ends when it is decided, and the partitions hear of it a moment later; that of a batch
+    which Spark writes waits for them itself.
 
     Args:
         address: of the broker.
