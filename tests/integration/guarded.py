@@ -109,7 +109,7 @@ class GuardedBroker(RunningBroker):
 
     def wait_for(self, event: str, times: int) -> None:
         """Wait until the log has an event so many times."""
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 30
         while self._said().count(f'"{event}"') < times:
             assert time.monotonic() < deadline, self.log_end()
             time.sleep(0.05)
