@@ -21,7 +21,8 @@ from tests.releases.last import Release
 from millrace.client import SyncAdmin, TopicDescription
 
 START_SECONDS_MAX = 60.0
-STOP_SECONDS_MAX = 30.0
+STOP_SECONDS_MAX = 60.0
+"""Longer than `cluster.controlled_shutdown_wait_ms`, for which a broker waits for the others."""
 _LINES_SHOWN = 30
 _BALLAST_BYTES = 1 << 20  # By default a test run would take tens of GiB for it.
 
