@@ -6,9 +6,11 @@ import struct
 from pathlib import Path
 from typing import Any, Self
 
+from kafka.protocol.admin import ListGroupsRequest
+from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import ProduceRequest
 from tests.fakes.kafka_ends import request_frame
-from tests.integration.running_broker import RunningBroker
+from tests.integration.running_broker import RunningBroker, wait_until
 
 from millrace.broker.kafka.requests import ApiKey
 from millrace.broker.kafka.wire import codec
@@ -94,6 +96,22 @@ def produce_request(topic: str, batch: bytes) -> Any:
         timeout_ms=10_000,
         topic_data=[kind(name=topic, partition_data=[data])],
     )
+
+
+def wait_for_coordinators(hand: Hand) -> None:
+    """Return once a broker that is alone coordinates all groups.
+
+    The first question makes their topic. Its partitions are loaded a little later, one after the
+    other; until then a group's requests are refused, and clients send them again.
+    """
+    finding = FindCoordinatorRequest(key_type=0, coordinator_keys=["first"])
+    listing = ListGroupsRequest(states_filter=[], types_filter=[])
+
+    def are_loaded() -> bool:
+        (found,) = hand.ask(ApiKey.FIND_COORDINATOR, 6, finding).coordinators
+        return (found.error_code, hand.ask(ApiKey.LIST_GROUPS, 5, listing).error_code) == (0, 0)
+
+    wait_until(are_loaded, "all groups are coordinated")
 
 
 def asked(broker: RunningBroker, key: int, version: int, message: Any = None) -> Any:

@@ -8,6 +8,7 @@ from google.protobuf.message_factory import GetMessageClass
 from kafka.protocol.admin import DescribeGroupsRequest
 from kafka.protocol.consumer import JoinGroupRequest
 from tests.integration.guarded import RULES, GuardedBroker, authorization, call
+from tests.integration.kafka.by_hand import wait_for_coordinators
 from tests.integration.kafka.logging_in import SETTINGS, Connection
 from tests.integration.raw_client import RawClient
 
@@ -30,10 +31,15 @@ _SERVICE = groups_pb2.DESCRIPTOR.services_by_name["Groups"]
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedBroker]:
     """A broker with the groups `ours` and `classic`, whose members want `orders` and `secret`."""
-    found = GuardedBroker(tmp_path_factory.mktemp("hiding"), SETTINGS)
+    # The member of `ours` says once that it is there, and stays for all of the tests.
+    settings = {**SETTINGS, "groups.session_timeout_ms": 600_000}
+    found = GuardedBroker(tmp_path_factory.mktemp("hiding"), settings)
     found.write_rules(_DESCRIBER + _ROOT)
     try:
         found.start()
+        with Connection(found) as root:
+            assert root.log_in("root", mechanism="SCRAM-SHA-256").error_code == 0
+            wait_for_coordinators(root)
         with RawClient(found.address) as client:
             joining = groups_pb2.GroupHeartbeatRequest(
                 group="team/ours",

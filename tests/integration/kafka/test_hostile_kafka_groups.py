@@ -22,7 +22,7 @@ from kafka.protocol.consumer import (
     SyncGroupRequest,
 )
 from kafka.protocol.metadata import FindCoordinatorRequest
-from tests.integration.kafka.by_hand import Hand, asked
+from tests.integration.kafka.by_hand import Hand, asked, wait_for_coordinators
 from tests.integration.kafka.ends import KAFKA
 from tests.integration.running_broker import RunningBroker, wait_until
 
@@ -46,9 +46,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
         "groups.classic_rebalance_delay_ms": 0,
         "groups.members_max": 3,
     }
-    running = RunningBroker(tmp_path_factory.mktemp("hostile_groups"), settings)
-    yield running.start()
-    running.abandon()
+    with RunningBroker(tmp_path_factory.mktemp("hostile_groups"), settings) as running:
+        with Hand(running) as hand:
+            wait_for_coordinators(hand)
+        yield running
 
 
 def joining(group: str, member_id: str = "", **more: Any) -> Any:
