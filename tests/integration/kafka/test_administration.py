@@ -655,22 +655,23 @@ def test_replicas_are_assigned_moved_and_led_by_hand(tmp_path: Any) -> None:
         client.create_topics({"t": {"assignments": {0: [2, 0], 1: [1, 2]}}}, wait_for_metadata=True)
 
         def partitions() -> list[tuple[int, list[int]]]:
+            """Ask any broker, which hears of a change a little later than the controller."""
             (topic,) = client.describe_topics(["t"])
             return [
                 (partition["leader_id"], partition["replica_nodes"])
                 for partition in topic["partitions"]
             ]
 
-        assert partitions() == [(2, [2, 0]), (1, [1, 2])]
+        wait_until(lambda: partitions() == [(2, [2, 0]), (1, [1, 2])], "the topic is told")
         client.create_partitions({"t": {"count": 3, "assignments": [[0, 1]]}})
-        assert partitions()[2] == (0, [0, 1])
+        wait_until(lambda: partitions()[2:] == [(0, [0, 1])], "the new partition is told")
         place = TopicPartition("t", 0)
         nowhere = TopicPartition("nowhere", 0)
         results = client.alter_partition_reassignments({place: [1, 0], nowhere: [1]})
         assert results[place] is None
         assert results[nowhere] is UnknownTopicOrPartitionError
         wait_until(lambda: partitions()[0][1] == [1, 0], "the replica has moved")
-        assert client.list_partition_reassignments() == {}
+        wait_until(lambda: client.list_partition_reassignments() == {}, "nothing moves any more")
         (cancelled,) = client.alter_partition_reassignments({place: None}).values()
         assert cancelled.__name__ == "NoReassignmentInProgressError"
         wait_until(lambda: partitions()[0][0] == 1, "the preferred leader leads")

@@ -10,7 +10,7 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from tests.integration.conftest import StartBroker
 from tests.integration.kafka.by_hand import asked
 from tests.integration.kafka.ends import KAFKA, bootstrap, closing
-from tests.integration.running_broker import RunningBroker
+from tests.integration.running_broker import RunningBroker, wait_until
 from tests.integration.running_cluster import RunningCluster
 
 from millrace.broker.kafka.requests import ApiKey
@@ -141,7 +141,15 @@ def test_each_broker_is_reached_where_its_own_listener_is(tmp_path: Any) -> None
     with RunningCluster(tmp_path, KAFKA) as cluster:
         cluster.create_topic("t", 6, 3)
         client = confluent_admin.AdminClient({"bootstrap.servers": bootstrap(cluster[2])})
-        found = client.list_topics(timeout=20)
+        found: Any = None
+
+        def is_known() -> bool:
+            """Whether a broker has heard of the topic that perhaps another one was asked for."""
+            nonlocal found
+            found = client.list_topics(timeout=20)
+            return "t" in found.topics
+
+        wait_until(is_known, "the topic is known")
         addresses = [f"{broker.host}:{broker.port}" for _, broker in sorted(found.brokers.items())]
         assert addresses == [broker.kafka_address for broker in cluster.brokers]
         leaders = {partition.leader for partition in found.topics["t"].partitions.values()}
