@@ -11,7 +11,7 @@ from tests.integration.running_broker import wait_until
 from tests.integration.running_cluster import RunningCluster
 
 from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
-from millrace.core.isolation import READ_COMMITTED
+from millrace.core.isolation import READ_COMMITTED, READ_UNCOMMITTED, Isolation
 
 confluent = pytest.importorskip("confluent_kafka")
 
@@ -115,6 +115,7 @@ class Copying:
         raise AssertionError("the errors stay")
 
 
+@pytest.mark.timeout(300)  # It waits six times for what a broker's death delays.
 def test_brokers_die_and_a_copy_by_librdkafka_has_each_record_once(tmp_path: Path) -> None:
     with RunningCluster(tmp_path, SETTINGS) as cluster:
         for name in ("in", "out"):
@@ -148,11 +149,22 @@ def read_committed(cluster: RunningCluster) -> dict[int, list[int]]:
     """Return the committed records of the copy, by partition."""
     found: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
     with SyncConsumer(cluster.bootstrap) as consumer, SyncAdmin(cluster.bootstrap) as admin:
-        ends = admin.list_offsets("out", isolation=READ_COMMITTED)
+
+        def ends_for(isolation: Isolation) -> dict[Any, int]:
+            found = admin.list_offsets("out", isolation=isolation)
+            return {place: end.offset for place, end in found.items()}
+
+        # The last markers may come after the answer to the last commit.
+        wait_until(
+            lambda: ends_for(READ_COMMITTED) == ends_for(READ_UNCOMMITTED),
+            "all is decided",
+            TIMEOUT,
+        )
+        ends = ends_for(READ_COMMITTED)
         consumer.assign(["out"])
         for partition in range(PARTITIONS):
             consumer.seek(("out", partition), 0)
-        while any(consumer.position(place) < end.offset for place, end in ends.items()):
+        while any(consumer.position(place) < end for place, end in ends.items()):
             for record in consumer.poll(500):
                 found[record.partition].append(int(record.value))
     return found
