@@ -109,6 +109,7 @@ def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
         yield running
 
 
+@pytest.mark.timeout(300)  # Its own waits are longer than two minutes.
 def test_clients_begin_beside_a_broker_that_is_away_and_go_on_without_the_one_they_began_with(
     cluster: RunningCluster,
 ) -> None:
@@ -127,7 +128,9 @@ def test_clients_begin_beside_a_broker_that_is_away_and_go_on_without_the_one_th
         away.start()
         with SyncAdmin(cluster.bootstrap) as admin:
             wait_until(
-                lambda: len(admin.describe_topic("t").partitions[0].isr) == 3, "all are in sync"
+                lambda: len(admin.describe_topic("t").partitions[0].isr) == 3,
+                "all are in sync",
+                TIMEOUT,
             )
         first.kill()
         producers[1].send("t", 100)
@@ -155,10 +158,15 @@ def test_a_producer_waits_while_the_disk_is_full_and_nothing_is_lost_or_doubled(
         producer.finish()
         control["write_room"] = 700  # A write is cut in its middle, the others do not begin.
         producer.send("t", 300)
+
+        def is_hit() -> bool:
+            producer.poll(0.1)
+            return control["writes_hit"] > 0
+
+        wait_until(is_hit, "a write finds no room")
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline:
             producer.poll(0.1)
-        assert control["writes_hit"] > 0
         assert producer.failed == []
         assert producer.acknowledged < 500
         control.heal()
@@ -207,6 +215,7 @@ def test_connections_that_break_within_a_request_write_nothing_and_before_its_an
         assert not broker.log_has("Traceback")
 
 
+@pytest.mark.timeout(300)  # Its own waits are longer than two minutes.
 @pytest.mark.parametrize("within", ["on_revoke", "on_assign"])
 def test_a_consumer_that_is_killed_within_a_rebalance_leaves_all_to_the_others(
     cluster: RunningCluster, within: str

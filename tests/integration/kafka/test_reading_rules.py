@@ -115,7 +115,8 @@ def test_a_consumer_is_held_to_its_quota_and_others_are_not(
     before, slow, after = map(seconds, ("free", "slow", "free"))
     # 4 MB; each answer but the last delays the next one.
     assert 2 < slow < 20
-    assert max(before, after) < slow
+    # A pause of the machine may hold up one of the free ones, and a quota would both.
+    assert min(before, after) < slow
 
 
 # --- Zones -----------------------------------------------------------------------------------
