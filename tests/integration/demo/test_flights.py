@@ -32,6 +32,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.timeout(300)  # Its own waits are longer than two minutes.
 def test_nothing_is_lost_doubled_or_changed_when_a_leader_is_killed_on_the_way(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

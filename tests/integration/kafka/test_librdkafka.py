@@ -77,6 +77,7 @@ def test_a_quota_delays_who_exceeds_it_and_says_so(start_broker: StartBroker) ->
     wait_until(lambda: producer.poll(0.05) is not None and told.is_set(), "a throttle is told")
 
 
+@pytest.mark.timeout(300)  # Its own waits are longer than two minutes.
 def test_leaders_die_and_librdkafka_loses_and_doubles_nothing(tmp_path: Any) -> None:
     with RunningCluster(tmp_path, KAFKA) as cluster:
         cluster.create_topic("t", 3, 3, {"min.insync.replicas": "2"})
@@ -110,6 +111,7 @@ def test_leaders_die_and_librdkafka_loses_and_doubles_nothing(tmp_path: Any) -> 
         assert sorted(int(record.value) for record in found) == list(range(2500))
 
 
+@pytest.mark.timeout(300)  # Its own waits are longer than two minutes.
 def test_brokers_stop_one_after_another_and_librdkafka_notices_nothing(tmp_path: Any) -> None:
     with RunningCluster(tmp_path, KAFKA) as cluster:
         cluster.create_topic("t", 3, 3, {"min.insync.replicas": "2"})

@@ -64,6 +64,7 @@ def tiered(tmp_path: Path) -> Iterator[RunningCluster]:
         yield started
 
 
+@pytest.mark.timeout(300)  # Its own waits are longer than two minutes.
 def test_segments_of_both_formats_move_to_the_hdd_are_read_there_deleted_and_come_back(
     tiered: RunningCluster,
 ) -> None:
@@ -84,7 +85,7 @@ def test_segments_of_both_formats_move_to_the_hdd_are_read_there_deleted_and_com
                 records = some(len(expected), 60, 10_000 if codec == "none" else 30_000)
                 write(tiered, records, as_kafka=as_kafka, codec=codec)
                 expected += records
-        wait_until(all_have_moved, "all closed segments have moved")
+        wait_until(all_have_moved, "all closed segments have moved", 60)
         moved = count_on(hdd)
         assert moved >= 2
         check_both(tiered, expected)
@@ -95,7 +96,7 @@ def test_segments_of_both_formats_move_to_the_hdd_are_read_there_deleted_and_com
         records = some(len(expected), 150, 10_000)
         write(tiered, records, as_kafka=True)
         expected += records
-        wait_until(lambda: all_have_moved() and count_on(hdd) > moved, "more have moved")
+        wait_until(lambda: all_have_moved() and count_on(hdd) > moved, "more have moved", 60)
         check_both(tiered, expected)
 
         kafka = confluent_admin(tiered)
@@ -195,6 +196,7 @@ def by_librdkafka(cluster: RunningCluster) -> Writing:
     return Writing(write_one, finish)
 
 
+@pytest.mark.timeout(300)  # Its own waits are longer than two minutes.
 def test_a_partition_moves_while_clients_of_both_kinds_write_and_all_readers_see_the_same(
     tmp_path: Path,
 ) -> None:
@@ -240,6 +242,7 @@ def test_a_partition_moves_while_clients_of_both_kinds_write_and_all_readers_see
         assert formats_of(cluster[after[1]]) >= {COLUMNS_FORMAT, KAFKA_FORMAT}
 
 
+@pytest.mark.timeout(300)  # Its own waits are longer than two minutes.
 def test_compaction_of_both_formats_goes_on_after_all_brokers_were_killed(tmp_path: Path) -> None:
     def round_of(number: int) -> Records:
         return [(b"key-%d" % key, b"%d of round %d" % (key, number)) for key in range(KEYS)]
@@ -252,6 +255,7 @@ def test_compaction_of_both_formats_goes_on_after_all_brokers_were_killed(tmp_pa
         wait_until(
             lambda: all(broker.metrics()[REMOVED] > 0 for broker in cluster.brokers),
             "all have compacted something",
+            60,
         )
         for broker in cluster.brokers:
             broker.kill()
@@ -269,7 +273,9 @@ def test_compaction_of_both_formats_goes_on_after_all_brokers_were_killed(tmp_pa
 
         wait_until(is_compacted, "older values are gone", 60)
         wait_until(
-            lambda: len(admin.describe_topic(TOPIC).partitions[0].isr) == 3, "all are in sync"
+            lambda: len(admin.describe_topic(TOPIC).partitions[0].isr) == 3,
+            "all are in sync",
+            60,
         )
         first = read_by_kafka(cluster, end)
         ours = read_by_millrace(cluster, max(first))

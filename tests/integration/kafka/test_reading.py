@@ -346,6 +346,7 @@ def test_offsets_are_listed_by_name(kafka_broker: RunningBroker, topic_name: str
 # --- Readers that fail, and leaders ----------------------------------------------------------
 
 
+@pytest.mark.timeout(300)  # Its own waits are longer than two minutes.
 def test_a_consumer_goes_on_when_the_leader_moves(tmp_path: Any, client: Client) -> None:
     with RunningCluster(tmp_path, KAFKA) as cluster:
         topic = cluster.create_topic("t", 1, 3)

@@ -44,6 +44,7 @@ def round_of(number: int) -> list[tuple[bytes, bytes | None]]:
     return [(b"key-%d" % key, b"%d of round %d" % (key, number)) for key in range(KEYS)]
 
 
+@pytest.mark.timeout(300)  # Its own waits are longer than two minutes.
 def test_a_compacted_topic_keeps_the_last_value_of_each_key_whoever_wrote_it(
     cleaning: RunningCluster,
 ) -> None:
@@ -66,10 +67,13 @@ def test_a_compacted_topic_keeps_the_last_value_of_each_key_whoever_wrote_it(
         wait_until(
             lambda: all(other.metrics()[REMOVED] >= end - KEYS - 1 for other in others),
             "both others have compacted everything",
+            60,
         )
         behind.start()
         wait_until(
-            lambda: len(admin.describe_topic(TOPIC).partitions[0].isr) == 3, "it is in sync again"
+            lambda: len(admin.describe_topic(TOPIC).partitions[0].isr) == 3,
+            "it is in sync again",
+            60,
         )
         expected = dict([*round_of(10), *last])
         seen = read_by_kafka(cleaning, end)
@@ -81,6 +85,7 @@ def test_a_compacted_topic_keeps_the_last_value_of_each_key_whoever_wrote_it(
         assert KAFKA_FORMAT in formats_of(broker)
 
 
+@pytest.mark.timeout(300)  # Its own waits are longer than two minutes.
 def test_logs_of_both_formats_are_the_same_after_kills_and_for_readers_of_both_kinds(
     tmp_path: Path,
 ) -> None:
@@ -97,7 +102,9 @@ def test_logs_of_both_formats_are_the_same_after_kills_and_for_readers_of_both_k
                 broker.start()
                 expected += some
             wait_until(
-                lambda: len(admin.describe_topic(TOPIC).partitions[0].isr) == 3, "all are in sync"
+                lambda: len(admin.describe_topic(TOPIC).partitions[0].isr) == 3,
+                "all are in sync",
+                60,
             )
         by_kafka = read_by_kafka(cluster, len(expected))
         assert list(by_kafka.items()) == list(enumerate(expected))
