@@ -1,6 +1,8 @@
 """Clients of Kafka's own world against a broker: librdkafka and kafka-python."""
 
 import contextlib
+import gc
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +26,16 @@ def closing(client: Any) -> Iterator[Any]:
         yield client
     finally:
         client.close()
+
+
+def drop_sockets() -> None:
+    """Close the sockets that kafka-python leaves to the garbage collector.
+
+    Whenever else it finds them, it warns, and the test that runs then fails.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 def read(broker: RunningBroker, topic: str, count: int) -> list[Any]:

@@ -1,8 +1,6 @@
 """Consumers of Kafka's own clients that read partitions which the test names, and no group."""
 
-import gc
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -10,6 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonPartition
+from tests.integration.kafka.ends import drop_sockets
 
 confluent_kafka = pytest.importorskip(
     "confluent_kafka", reason="needs confluent-kafka: sh requirements/install.sh bench"
@@ -157,9 +156,7 @@ class KafkaPython:
         self.consumer.close()
         # It leaves sockets behind that it never connected.
         del self.consumer
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
+        drop_sockets()
 
 
 Client = Callable[..., Any]

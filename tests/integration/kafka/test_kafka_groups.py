@@ -14,7 +14,7 @@ from kafka import KafkaAdminClient, KafkaConsumer
 from kafka import TopicPartition as KafkaPartition
 from kafka.errors import InconsistentGroupProtocolError
 from kafka.structs import OffsetAndMetadata
-from tests.integration.kafka.ends import KAFKA, bootstrap, closing
+from tests.integration.kafka.ends import KAFKA, bootstrap, closing, drop_sockets
 from tests.integration.running_broker import RunningBroker, wait_until
 from tests.integration.running_cluster import RunningCluster
 
@@ -395,6 +395,7 @@ def test_members_of_kafka_python_share_the_partitions(broker: RunningBroker, top
         stopped.set()
         for thread in threads:
             thread.join(20)
+        drop_sockets()
 
 
 def test_kafka_python_commits_reads_lists_and_deletes(broker: RunningBroker, topic: str) -> None:
