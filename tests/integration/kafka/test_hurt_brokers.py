@@ -304,8 +304,14 @@ def test_a_new_leader_takes_no_batch_before_those_that_a_paused_one_has(
         with old.paused():
             for request in requests[:2]:
                 before.send(ApiKey.PRODUCE, 9, request)
-            wait_until(lambda: leader() is not old, "another broker leads", TIMEOUT)
-            after = Hand(leader())
+            leaders: list[RunningBroker] = []
+
+            def another_leads() -> bool:
+                leaders.append(leader())  # The next broker that is asked may know less.
+                return leaders[-1] is not old
+
+            wait_until(another_leads, "another broker leads", TIMEOUT)
+            after = Hand(leaders[-1])
             assert (
                 result(after.ask(ApiKey.PRODUCE, 9, requests[2])).error_code
                 == Code.NOT_ENOUGH_REPLICAS
