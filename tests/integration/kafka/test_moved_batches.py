@@ -72,7 +72,10 @@ def test_segments_of_both_formats_move_to_the_hdd_are_read_there_deleted_and_com
     ssd, hdd = broker.log_dirs
 
     def count_on(medium: Path) -> int:
-        return len(list(medium.glob(f"{topic_id.hex()}-0*/*.log")))
+        try:
+            return len(list(medium.glob(f"{topic_id.hex()}-0*/*.log")))
+        except FileNotFoundError:  # A folder was removed after it had been listed.
+            return count_on(medium)
 
     def all_have_moved() -> bool:
         return count_on(ssd) == 1
