@@ -349,7 +349,8 @@ def test_brokers_and_clients_go_on_while_the_issuer_renews(
         "listeners.clients.tls_certificate_file": tmp_path / "tls.crt",
         "listeners.clients.tls_key_file": tmp_path / "tls.key",
     }
-    broker, shown = RunningBroker(tmp_path / "broker", settings), set()
+    broker = RunningBroker(tmp_path / "broker", settings)
+    shown: set[bytes] = set()
     broker.start()
     try:
         client: Any = {"tls_ca_file": str(tmp_path / "ca.crt")}
