@@ -3,7 +3,9 @@
 As `tests.faults.member`, with librdkafka, and with the same lines in its file. Kafka's clients do
 not say how long their session lives: here it lives at least its time from before a commit that went
 well. A member that stood still hands out what it had fetched, and hears of the others later: that
-is no promise of Kafka's clients. So it commits only what it has not given up.
+is no promise of Kafka's clients. So it commits only what it has not given up. A consumer that asked
+a broker for the positions that is no coordinator any more never asks again (librdkafka 5586), so it
+leaves the group, and another one follows.
 """
 
 import argparse
@@ -16,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from tests.checkers.history import INFO, INVOKE, OK
 from tests.faults.kafka import clients
 from tests.faults.load import Places, value_of
@@ -34,34 +36,44 @@ class Member:
     ) -> None:
         self.is_over = threading.Event()
         self._places = places
-        self._session_ns = session_ms * 10**6
+        self._bootstrap = bootstrap
+        self._group = group
+        self._session_ms = session_ms
         self._file = file
         self._owned: dict[int, None] = {}
         self._found: dict[int, list[tuple[int, int]]] = {}
-        self._consumer = clients.consumer(
-            bootstrap,
-            group_id=group,
-            session_timeout_ms=session_ms,
-            heartbeat_interval_ms=session_ms // 4,
+        self._consumer = self._joining()
+
+    def _joining(self) -> Consumer:
+        """Return another consumer, which joins the group by its next poll."""
+        consumer = clients.consumer(
+            self._bootstrap,
+            group_id=self._group,
+            session_timeout_ms=self._session_ms,
+            heartbeat_interval_ms=self._session_ms // 4,
             auto_offset_reset="earliest",
             partition_assignment_strategy="roundrobin",  # So each of three has some.
         )
-
-    def run(self) -> None:
-        self._say(INFO, "group", ["alive", 0])
-        self._consumer.subscribe(
+        consumer.subscribe(
             list(self._places.topics),
             on_assign=self._on_assigned,
             on_revoke=self._on_given_up,
             on_lost=self._on_given_up,
         )
+        return consumer
+
+    def run(self) -> None:
+        self._say(INFO, "group", ["alive", 0])
         while not self.is_over.is_set():
             self._poll()
             self.is_over.wait(_PAUSE_SECONDS)
+        self._leave()
+        self._say(INFO, "group", ["gone", []])
+
+    def _leave(self) -> None:
         self._begin_poll()  # It is told of what it gives up, within its last call.
         self._consumer.close()
         self._end_poll()
-        self._say(INFO, "group", ["gone", []])
 
     def _poll(self) -> None:
         self._begin_poll()
@@ -71,13 +83,17 @@ class Member:
             if message is None:
                 break
             if message.error() is not None:
-                errors.append(clients.said(message.error()))
+                errors.append(message.error())
                 continue
             key = self._places.key_of(message.topic(), message.partition())
             self._found.setdefault(key, []).append((message.offset(), value_of(message.value())))
         found = self._end_poll()
         for error in errors:
-            self._say(INFO, "error", error)
+            self._say(INFO, "error", clients.said(error))
+        if any(error.code() == KafkaError.NOT_COORDINATOR for error in errors):
+            self._leave()
+            self._consumer = self._joining()
+            return
         positions = {key: read[-1][0] + 1 for key, read in found.items() if key in self._owned}
         if positions:
             self._commit(positions)
@@ -103,7 +119,7 @@ class Member:
             self._say(INFO, "commit", clients.said(refused[0]))
         else:
             self._say(OK, "commit", positions)
-            self._say(INFO, "group", ["alive", began_ns + self._session_ns])
+            self._say(INFO, "group", ["alive", began_ns + self._session_ms * 10**6])
 
     def _on_assigned(self, _: object, places: Sequence[TopicPartition]) -> None:
         self._end_poll()
