@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -70,6 +70,30 @@ def rates_of(*loads: Load, seconds: float) -> list[float]:
     ]
 
 
+MEASURES_MAX = 4
+"""A pause of the machine spoils one measure; a quota that is not kept spoils all."""
+
+
+def expect_rates(
+    *loads: Load,
+    seconds: float,
+    are_right: Callable[..., bool],
+    begin: Callable[[], object] = lambda: None,
+) -> None:
+    """Measure the rates of some loads until they are right, each time after `begin`."""
+    measures = []
+    for _ in range(MEASURES_MAX):
+        begin()
+        measures.append(rates_of(*loads, seconds=seconds))
+        if are_right(*measures[-1]):
+            return
+    pytest.fail(f"bytes a second: {measures}")
+
+
+def is_about(rate: float, limit: int) -> bool:
+    return abs(rate - limit) <= limit / 10
+
+
 def test_a_producer_is_held_to_its_quota_is_told_so_and_a_change_counts_at_once(
     start_broker: StartBroker,
 ) -> None:
@@ -79,9 +103,11 @@ def test_a_producer_is_held_to_its_quota_is_told_so_and_a_change_counts_at_once(
         admin.set_quota("slow", client_id="slow", produce_bytes_per_second=RATE)
         with load(broker.address, "t", "slow") as slow, load(broker.address, "t", "free") as free:
             wait_until(lambda: slow.producer.metrics()["throttled_ms"] > 0, "it is told")
-            slow_rate, free_rate = rates_of(slow, free, seconds=4)
-            assert slow_rate == pytest.approx(RATE, rel=0.1)
-            assert free_rate > 4 * RATE
+            expect_rates(
+                *(slow, free),
+                seconds=4,
+                are_right=lambda held, other: is_about(held, RATE) and other > 4 * RATE,
+            )
             assert free.producer.metrics()["throttled_ms"] == 0
             (use,) = admin.describe_quotas(["slow"])["slow"].uses
             assert (use.kind, use.client_id) == ("produce", "slow")
@@ -90,13 +116,23 @@ def test_a_producer_is_held_to_its_quota_is_told_so_and_a_change_counts_at_once(
             name = 'millrace_quota_throttled_seconds_total{kind="produce",quota="slow"}'
             wait_until(lambda: broker.metrics().get(name, 0) > 1, "the metric tells of it")
 
-            admin.set_quota("slow", client_id="slow", produce_bytes_per_second=3 * RATE)
-            (rate,) = rates_of(slow, seconds=3)
-            assert rate == pytest.approx(3 * RATE, rel=0.1)
+            def set_to(rate: int) -> None:
+                admin.set_quota("slow", client_id="slow", produce_bytes_per_second=rate)
 
-            admin.delete_quota("slow")
-            (rate,) = rates_of(slow, seconds=1)
-            assert rate > 4 * RATE
+            def change() -> None:
+                set_to(RATE)
+                time.sleep(1)  # So this is what counts.
+                set_to(3 * RATE)
+
+            def delete() -> None:
+                set_to(3 * RATE)
+                time.sleep(1)  # Likewise.
+                admin.delete_quota("slow")
+
+            expect_rates(
+                slow, seconds=3, are_right=lambda rate: is_about(rate, 3 * RATE), begin=change
+            )
+            expect_rates(slow, seconds=1, are_right=lambda rate: rate > 4 * RATE, begin=delete)
             assert slow.producer.metrics()["failed_records"] == 0
 
 
@@ -137,12 +173,20 @@ def test_a_consumer_is_held_to_its_quota(start_broker: StartBroker) -> None:
                     count += len(consumer.poll())
                 return time.monotonic() - began, consumer.metrics()["throttled_ms"]
 
-        seconds, told_ms = read("slow")
+        def expect_seconds(client_id: str, most: float) -> tuple[float, int]:
+            """Read all again while it takes longer: a pause of the machine spoils one measure."""
+            measures = []
+            for _ in range(MEASURES_MAX):
+                measures.append(read(client_id))
+                if measures[-1][0] < most:
+                    return measures[-1]
+            pytest.fail(f"seconds and delays: {measures}")
+
+        seconds, told_ms = expect_seconds("slow", 20_000_000 / (4 * RATE) + 1.5)
         # The last response is delayed by nothing.
-        assert 20_000_000 / (4 * RATE) - 0.5 < seconds < 20_000_000 / (4 * RATE) + 1.5
+        assert seconds > 20_000_000 / (4 * RATE) - 0.5
         assert told_ms > 1000
-        seconds, told_ms = read("free")
-        assert seconds < 1.5
+        seconds, told_ms = expect_seconds("free", 1.5)
         assert told_ms == 0
 
 
@@ -176,10 +220,15 @@ def test_a_topics_quota_is_for_all_its_producers_together(start_broker: StartBro
         ):
             wait_until(lambda: one.producer.metrics()["throttled_ms"] > 0, "it is told")
             wait_until(lambda: two.producer.metrics()["throttled_ms"] > 0, "it is told")
-            first, second, third = rates_of(one, two, other, seconds=4)
-            assert first + second == pytest.approx(RATE, rel=0.1)
-            assert min(first, second) > RATE / 4
-            assert third > 4 * RATE
+            expect_rates(
+                *(one, two, other),
+                seconds=4,
+                are_right=lambda first, second, third: (
+                    is_about(first + second, RATE)
+                    and min(first, second) > RATE / 4
+                    and third > 4 * RATE
+                ),
+            )
 
 
 def test_the_command_line_sets_lists_describes_and_deletes(start_broker: StartBroker) -> None:
