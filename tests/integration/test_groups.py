@@ -32,7 +32,9 @@ from millrace.client import (
 )
 
 PARTITIONS = 6
-SESSION_MS = 5_000
+SESSION_MS = 20_000
+"""No test waits for its end, and a pause of the machine must not end it."""
+HEARTBEAT_MS = 1_600
 DEADLINE_S = 30.0
 
 
@@ -43,7 +45,7 @@ def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
         {
             "cluster.positions_partitions": 1,
             "groups.session_timeout_ms": SESSION_MS,
-            "groups.heartbeat_interval_ms": SESSION_MS // 3,
+            "groups.heartbeat_interval_ms": HEARTBEAT_MS,
         },
     ) as running:
         yield running
@@ -281,7 +283,7 @@ def test_a_pattern_reads_topics_that_are_created_later_and_outlives_deleted_ones
             admin.delete_topic("orders-us")
             begun = time.monotonic()
             consumer.commit()
-            assert time.monotonic() - begun < 5, "what is gone is left out"
+            assert time.monotonic() - begun < 15, "what is gone is left out"
             producer.send("orders-eu", b"after")
             assert next(records).value == b"after"
             wait_until(lambda: not _polled(consumer, "orders-us"), "the topic leaves")
@@ -492,7 +494,8 @@ def test_when_a_member_commits_decides_what_its_crash_costs(
 def test_a_poll_that_waits_commits_and_tells_that_its_session_has_ended(
     start_broker: StartBroker, kind: str
 ) -> None:
-    broker = start_broker({"groups.session_timeout_ms": 2_000, "groups.heartbeat_interval_ms": 500})
+    # Long enough that a pause of the machine does not end it before the broker is killed.
+    broker = start_broker({"groups.session_timeout_ms": 6_000, "groups.heartbeat_interval_ms": 500})
     settings: Any = {
         "group": "g",
         "auto_offset_reset": "earliest",
@@ -539,7 +542,7 @@ def test_a_plain_function_that_is_slow_does_not_cost_the_membership(
     tmp_path: Path, way: str
 ) -> None:
     """All records wait in the consumer, so its user never has to wait for any."""
-    count, session_ms = 30, 2_000
+    count, session_ms = 30, 6_000  # A pause of the machine does not end such a session.
     broker = RunningBroker(
         tmp_path,
         {"groups.session_timeout_ms": session_ms, "groups.heartbeat_interval_ms": 500},
@@ -548,7 +551,8 @@ def test_a_plain_function_that_is_slow_does_not_cost_the_membership(
     lost: list[object] = []
 
     def work(record: Record) -> None:
-        time.sleep(session_ms / count * 3 / 1000)  # Not a wait, but what makes it slow.
+        # Not a wait, but what makes it slow: all of them take longer than a session.
+        time.sleep(session_ms / count * 1.5 / 1000)
         seen.append(record.offset)
 
     async def read() -> None:

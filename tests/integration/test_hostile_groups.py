@@ -72,7 +72,8 @@ def broker(start_broker: StartBroker) -> RunningBroker:
     broker = start_broker(
         {
             "cluster.positions_partitions": 1,
-            "groups.session_timeout_ms": 10_000,
+            # Three hundred members join within it, also on a slow machine.
+            "groups.session_timeout_ms": 20_000,
             "groups.heartbeat_interval_ms": 3_000,
             "groups.members_max": 300,
             "groups.partition_members_max": 700,

@@ -112,7 +112,7 @@ def test_readers_pass_many_aborted_transactions(broker: RunningBroker, topic_nam
                 expected.append(b"%d" % number)
     began = time.monotonic()
     assert committed(broker, topic_name) == expected
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30, "it did not wait for each of them"
 
 
 def test_a_commit_that_races_its_time_out_is_all_or_nothing(
@@ -148,6 +148,8 @@ def test_a_commit_that_races_its_time_out_is_all_or_nothing(
     def run(number: int) -> None:
         try:
             write(number)
+        except AbortedError:
+            pass  # On a slow machine its time was over before all was sent: nothing of it counts.
         except BaseException as failure:
             failures.append(failure)
 
@@ -169,14 +171,19 @@ def test_of_two_producers_with_one_id_only_what_was_committed_counts(
     fenced: list[int] = []
     failures: list[BaseException] = []
     lock = threading.Lock()
-    until = time.monotonic() + 4
+    began = time.monotonic()
+
+    def goes_on() -> bool:
+        """For four seconds, and on a slow machine until each has lost the id."""
+        took = time.monotonic() - began
+        return took < 4 or (took < 60 and set(fenced) != {0, 1} and not failures)
 
     def write(number: int) -> None:
         attempt = 0
-        while time.monotonic() < until:
+        while goes_on():
             with SyncProducer(broker.address, transactional_id=topic_name) as producer:
                 try:
-                    while time.monotonic() < until:
+                    while goes_on():
                         attempt += 1
                         value = b"%d-%d" % (number, attempt)
                         with producer.transaction() as t:

@@ -170,7 +170,10 @@ def test_what_is_open_for_too_long_is_aborted_and_its_producer_begins_again(
         admin.create_topic("t", partitions=1, replication_factor=3)
         asking = Asking(cluster, admin)
         with SyncProducer(
-            cluster.bootstrap, transactional_id=ID, transaction_timeout_ms=1500
+            # It must not be over before it was seen, also when the machine pauses.
+            cluster.bootstrap,
+            transactional_id=ID,
+            transaction_timeout_ms=6000,
         ) as producer:
             producer.begin_transaction()
             producer.send("t", b"slow")
@@ -336,7 +339,7 @@ def test_members_that_poll_only_within_transactions_share_a_topic(cluster: Runni
         admin.create_topic("out", partitions=1, replication_factor=3)
         try:
             members = [threads.submit(copy, "first")]
-            wait_until(lambda: assigned.get("first") == 4, "the first member to have all")
+            wait_until(lambda: assigned.get("first") == 4, "the first member to have all", 40)
             members.append(threads.submit(copy, "second"))
             sent = 0
 
@@ -346,7 +349,7 @@ def test_members_that_poll_only_within_transactions_share_a_topic(cluster: Runni
                 sent += 1
                 return assigned == {"first": 2, "second": 2}
 
-            wait_until(is_shared, "both members to have two partitions")
+            wait_until(is_shared, "both members to have two partitions", 40)
             plain.flush()
             wait_until(
                 lambda: (
