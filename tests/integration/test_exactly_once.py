@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.integration.running_broker import wait_until
 from tests.integration.running_cluster import RunningCluster, write_numbers
 
 from millrace.client import (
@@ -98,6 +99,7 @@ def copied(bootstrap: str, source: str, count: int, limit_s: float) -> list[int]
     return found
 
 
+@pytest.mark.timeout(240)  # More than its waits together.
 def test_each_record_is_copied_once_whoever_dies(cluster: RunningCluster, source: str) -> None:
     members = {name: Member(cluster, source, name) for name in ("copy-1", "copy-2")}
     writing = threading.Thread(
@@ -164,8 +166,11 @@ def test_an_abort_puts_a_real_group_back(cluster: RunningCluster, source: str) -
             t.commit_positions(consumer)
         assert sorted(found) == list(range(100))
     with SyncAdmin(cluster.bootstrap) as admin:
-        committed = admin.fetch_positions("g")
-    assert sum(position.offset for position in committed.values()) == 100
+        # The coordinator of the group hears a little later that the end is decided.
+        wait_until(
+            lambda: sum(position.offset for position in admin.fetch_positions("g").values()) == 100,
+            "the positions are committed",
+        )
     assert sorted(copied(cluster.bootstrap, source, 100, 30)) == list(range(100))
 
 
