@@ -12,6 +12,7 @@ from millrace.client import SyncAdmin, SyncProducer
 from millrace.core.ids import BrokerId
 
 
+@pytest.mark.timeout(240)  # More than its waits together.
 def test_a_leader_with_a_full_disk_hands_over_and_leads_again_when_it_is_well(
     tmp_path: Path,
 ) -> None:
@@ -48,11 +49,12 @@ def test_a_leader_with_a_full_disk_hands_over_and_leads_again_when_it_is_well(
         leader = next(broker_id for broker_id in first if broker_id != controller)
         controls[leader]["write_room"] = 0
         wait_until(has_handed_over, "others lead", 30)
-        assert state() == "full disk"
-        assert cluster[leader].metrics()['millrace_reluctance{reason="full disk"}'] == 1
+        wait_until(lambda: state() == "full disk", "all know why")
+        shown = 'millrace_reluctance{reason="full disk"}'
+        wait_until(lambda: cluster[leader].metrics()[shown] == 1, "it is shown")
         controls[leader].heal()
         wait_until(lambda: leaders() == first, "the leaderships are back", 60)
-        assert state() == "alive"
+        wait_until(lambda: state() == "alive", "all know that it is well")
         write()
         producer.flush()
         wait_until(lambda: admin.describe_health().is_healthy, "all are in sync", 30)

@@ -48,7 +48,7 @@ def test_the_settings_of_a_cluster_are_changed_broker_by_broker(cluster: Running
         "cluster.unclean_leader_election_enable is true here and false there",
         "cluster.broker_session_timeout_ms is 3000 here and 4000 there",
     ):
-        assert second.log_has(words), second.log_end()
+        wait_until(lambda: second.log_has(words), words)  # noqa: B023
     assert first.metrics()[DIFFERENCES] == 0
     assert second.metrics()[DIFFERENCES] == 2
     first.stop()
@@ -83,7 +83,7 @@ def test_a_running_broker_refuses_peers_of_another_release_and_goes_on(
             assert "levels 7 to 8, and this broker levels 1 to 4: upgrade the cluster's" in said
     with SyncAdmin(cluster.bootstrap) as admin:
         admin.create_topic("t", replication_factor=2)
-        assert admin.describe_health().is_healthy
+        wait_until(lambda: admin.describe_health().is_healthy, "all is well")
 
 
 def test_a_broker_ends_when_the_controller_is_of_another_release(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_a_consumer_that_meets_damage_reads_on_from_another_leader(
         damaged = _flip_at_the_leader(cluster, topic, -1)
         assert read_all(cluster.bootstrap, "t", len(values)) == values
         wait_until(lambda: damaged.log_has("a damaged log was set aside"), "it is set aside")
-        assert _has_another_led(admin, topic.partitions[0])
+        wait_until(lambda: _has_another_led(admin, topic.partitions[0]), "all know who leads")
 
 
 def test_a_replica_that_rots_is_found_set_aside_and_fetched_anew(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_a_replica_that_rots_is_found_set_aside_and_fetched_anew(tmp_path: Path)
         (kept,) = replica.kept_in
         assert (replica.broker_id, replica.error) == (cluster.brokers.index(rotten), "")
         assert Path(kept, closed.name).read_bytes() == bytes(spoilt)
-        assert admin.describe_health().is_healthy
+        wait_until(lambda: admin.describe_health().is_healthy, "all is well")
         name = f'millrace_damaged_logs{{log_dir="{rotten.log_dirs[0]}"}}'
         wait_until(lambda: rotten.metrics()[name] == 1, "the metric counts what is kept")
         assert rotten.log_has(kept)
@@ -215,8 +215,13 @@ def test_the_metrics_tell_of_followers_elections_and_what_is_missing(
         others = [broker for number, broker in enumerate(cluster.brokers) if number != leader]
         cluster[leader].kill()
         producer.send("t", b"v").result(30)
-        new = admin.describe_topic("t").partitions[0].leader
-        leading = cluster[new]
+
+        def leader_now() -> int:
+            return admin.describe_topic("t").partitions[0].leader
+
+        # The producer may know it before the broker that is asked here.
+        wait_until(lambda: leader_now() not in (leader, -1), "another leads")
+        leading = cluster[leader_now()]
         wait_until(
             lambda: sample(leading, "under_replicated_partitions") == 1, "a replica is missed"
         )

@@ -70,7 +70,7 @@ def test_closed_segments_move_to_the_hdd_and_come_back(
         assert read_all(broker.address, TOPIC, COUNT) == VALUES[:COUNT]
         write(broker.address, COUNT, 2 * COUNT)
         wait_until(lambda: len(segments(ssd)) == 1, "all closed segments have moved")
-        assert broker.metrics()[MOVED] >= 5
+        wait_until(lambda: broker.metrics().get(MOVED, 0) >= 5, "they are counted")
         assert read_all(broker.address, TOPIC, 2 * COUNT) == VALUES
 
         admin.alter_topic(TOPIC, set_config={"media": "ssd"})
@@ -93,7 +93,7 @@ def test_an_hdd_that_fails_takes_the_replicas_with_segments_there_and_no_others(
             write(broker.address, COUNT // 2, COUNT, timeout_ms=3000)
         wait_until(lambda: broker.metrics()["millrace_offline_replicas"] == 1, "it is noticed")
         producer.send("fast", b"goes on").result(30)
-    assert broker.metrics()["millrace_offline_log_dirs"] == 1
+    wait_until(lambda: broker.metrics()["millrace_offline_log_dirs"] == 1, "so is the directory")
     assert not (tmp_path / "hdd").exists()
     broker.stop()
     (tmp_path / "away").rename(tmp_path / "hdd")
