@@ -90,7 +90,8 @@ def test_a_client_that_is_refused_is_counted_and_named(start_broker: StartBroker
     assert metrics['millrace_refusals_total{error="CORRUPT_BATCH",method="Produce"}'] == 1
     wait_until(lambda: broker.log_has('"method": "Produce"'), "it is named")
     lines = [line for line in broker.log_path.read_text().splitlines() if "was refused" in line]
-    said, corrupt = map(json.loads, lines)
+    assert len(lines) <= 3, "one of each, and one more if ten seconds ended meanwhile"
+    said, *_, corrupt = map(json.loads, lines)
     assert (corrupt["method"], corrupt["client_id"]) == ("Produce", "")
     assert said["event"] == "caller_refused"
     assert said["client_id"] == "noisy"
@@ -136,5 +137,6 @@ def test_every_line_of_the_log_is_json_with_level_and_time(start_broker: StartBr
     for line in broker.log_path.read_text().splitlines():
         event = json.loads(line)
         assert event["message"]
-        assert event["level"] in ("debug", "info")
+        # A pause of the machine may be worth a warning.
+        assert event["level"] in ("debug", "info", "warning")
         assert event["timestamp"].endswith("Z")
