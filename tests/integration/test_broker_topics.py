@@ -129,7 +129,7 @@ def test_a_consumer_of_a_deleted_topic_is_told(
         with SyncProducer(shared_broker.address) as producer:
             producer.send(topic_name, b"old").result(10)
         consumer.assign([topic_name], start="beginning")
-        assert consumer.poll(5000).values() == [b"old"]
+        assert consumer.poll(20_000).values() == [b"old"]
         admin.delete_topic(topic_name)
 
         def is_told() -> bool:
@@ -195,7 +195,7 @@ def test_retention_by_size_or_number_deletes_segments_and_readers_of_them_are_to
         session.close()
     with SyncConsumer(broker.address) as consumer:
         consumer.assign([("short", 0)], start=0)
-        assert consumer.poll(5000)[0].offset >= log.log_start_offset
+        assert consumer.poll(20_000)[0].offset >= log.log_start_offset
     broker.stop()
     broker.start()
     with RawClient(broker.address) as client:

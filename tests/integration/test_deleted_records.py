@@ -83,9 +83,9 @@ def test_a_new_replica_copies_a_log_that_begins_within_a_batch(cluster: RunningC
 
 
 def test_nothing_is_deleted_with_too_few_replicas(cluster: RunningCluster) -> None:
-    with SyncAdmin(cluster.bootstrap, request_timeout_ms=2000) as admin:
-        admin.create_topic(TOPIC, partitions=1, replication_factor=3)
-        produce(cluster.bootstrap, 0)
+    cluster.create_topic(TOPIC, partitions=1, replication_factor=3)
+    produce(cluster.bootstrap, 0)
+    with SyncAdmin(cluster.bootstrap, request_timeout_ms=5000) as admin:
         first, *others = state(admin).replicas
         for other in others:
             cluster[other].kill()

@@ -164,13 +164,15 @@ def replicas_of(broker: RunningBroker) -> str:
     """Return the address of the gRPC listener for other brokers."""
     addresses = (broker.address, broker.drpc_address, broker.metrics_address)
     known = {int(address.rpartition(":")[2]) for address in addresses}
-    for port in set(listening_ports(broker.pid)) - known:
-        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-            try:
-                grpc.channel_ready_future(channel).result(2)
-            except grpc.FutureTimeoutError:
-                continue
-            return f"127.0.0.1:{port}"
+    ports = set(listening_ports(broker.pid)) - known
+    for seconds in (2, 20):  # The other one never is ready, and a busy broker takes its time.
+        for port in ports:
+            with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+                try:
+                    grpc.channel_ready_future(channel).result(seconds)
+                except grpc.FutureTimeoutError:
+                    continue
+                return f"127.0.0.1:{port}"
     raise AssertionError("brokers are not served")
 
 
