@@ -49,9 +49,17 @@ def folder(shared_broker: RunningBroker, tmp_path: Path) -> Iterator[Path]:
 def test_a_load_takes_marks_from_a_file_and_leaves_a_history_that_can_be_judged(
     folder: Path,
 ) -> None:
-    wait_until((folder / "status.json").exists, "it works")
+    wait_until((folder / "status.json").exists, "it works", 60)
     _mark(folder, {"window": "open"}, {"fault": ["F01", "nothing"]})
-    wait_until(lambda: _has_written(folder, 10), "partitions take writes, and transactions")
+    # What is written before it has read the marks is not in the window.
+    wait_until(lambda: _status(folder)["marks"] == 2, "the window is open")
+    before = _counts(folder)
+
+    def has_written() -> bool:
+        counts = _counts(folder)
+        return all(count >= before.get(key, 0) + 10 for key, count in counts.items())
+
+    wait_until(has_written, "partitions take writes, and transactions", 60)
     _mark(folder, {"finish": True})
     wait_until(lambda: _status(folder)["is_finished"], "it has read everything", 60)
     assert not _status(folder)["failure"]
@@ -79,12 +87,13 @@ def _status(folder: Path) -> dict[str, object]:
     return found
 
 
-def _has_written(folder: Path, count: int) -> bool:
+def _counts(folder: Path) -> dict[str, int]:
+    """Return how many writes each partition has taken, and how many transactions are seen."""
     status = _status(folder)
     acknowledged, seen = status["acknowledged_of"], status["seen"]
     assert isinstance(acknowledged, dict)
     assert isinstance(seen, dict)
-    return all(number >= count for number in (*acknowledged.values(), *seen.values()))
+    return {**acknowledged, **seen}
 
 
 def _history(folder: Path, name: str) -> list[Op]:
