@@ -45,7 +45,8 @@ _RECORDS: Final = 4
 _SETTINGS: Final = {
     "cluster.transactions_partitions": _PLACES,
     "cluster.positions_partitions": _PLACES,
-    "cluster.broker_session_timeout_ms": 2000,
+    # A pause of the machine must not move jobs; who is killed is known by its broken connection.
+    "cluster.broker_session_timeout_ms": 4000,
     "groups.session_timeout_ms": 4000,
     "groups.heartbeat_interval_ms": 1000,
 }
