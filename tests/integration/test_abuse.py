@@ -72,7 +72,7 @@ def test_an_attack_is_bounded_and_others_are_served(world: World, attack: str, m
 
 
 def test_a_stranger_that_watches_health_does_not_keep_its_connection(world: World) -> None:
-    attacker = world.attack("health_watches", 60)
+    attacker = world.attack("health_watches", 100)  # For longer than is waited below.
     try:
         wait_until(lambda: world.broker.metrics()[OPEN % "clients_tls"] > 30, "it watches")
         closed = world.broker.metrics()[CLOSED % "clients_tls"]

@@ -270,6 +270,7 @@ def is_over(bootstrap: str, transactional_id: str) -> bool:
     return described is not None and described.state in ("complete_commit", "complete_abort")
 
 
+@pytest.mark.timeout(300)  # It waits for programs and brokers to start, one after the other.
 def test_orders_have_a_payment_and_one_invoice_whichever_program_or_broker_is_killed(
     tmp_path: Path,
 ) -> None:
