@@ -359,10 +359,10 @@ async def test_a_member_that_retries_for_long_stays_in_its_group(
 
     async with (
         Producer(shared_broker.address) as producer,
-        Consumer(shared_broker.address, group=topic, max_poll_interval_ms=2_000) as consumer,
+        Consumer(shared_broker.address, group=topic, max_poll_interval_ms=3_500) as consumer,
     ):
         await consumer.subscribe([topic], on_revoked=lost.append, on_lost=lost.append)
-        letters = DeadLetters(producer, f"{topic}.dead", attempts=2, backoff_ms=4_000)
+        letters = DeadLetters(producer, f"{topic}.dead", attempts=2, backoff_ms=7_000)
         task = asyncio.create_task(consumer.process(handle, letters))
         await until(lambda: len(seen) == 2, "it has succeeded")
         assert lost == []
