@@ -285,6 +285,22 @@ def test_a_partition_that_came_in_a_batch_is_read_again_from_where_that_was_plan
         assert spans(lenient.partitions(first, planned)) == [(0, 9, 10)]
 
 
+def test_a_partition_that_comes_before_a_query_has_begun_to_read_what_is_there_is_read_too(
+    shared_broker: RunningBroker, open_reader: MakeReader, topic_name: str
+) -> None:
+    """Spark asks for what is there before it asks for the beginning."""
+    shared_broker.create_topic(f"{topic_name}-1", 1)
+    reader = open_reader(shared_broker, subscribePattern=f"{topic_name}-.")
+    reader.prepareForTriggerAvailableNow()
+    shared_broker.create_topic(f"{topic_name}-2", 1)
+    append(shared_broker.address, f"{topic_name}-2", range(5), 1)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, limits.ReadAllAvailable())
+    assert spans(reader.partitions(start, end)) == [(0, 0, 5)]
+    append(shared_broker.address, f"{topic_name}-2", range(5), 1)
+    assert reader.latestOffset(end, limits.ReadAllAvailable()) == end
+
+
 def test_a_batch_of_another_topic_s_checkpoint_is_refused(
     shared_broker: RunningBroker, make_reader: MakeReader, topic_name: str
 ) -> None:
@@ -436,6 +452,11 @@ def test_a_broker_that_lags_is_not_believed_that_a_topic_is_gone(
     }
     tasks = open_reader(lagging, **options).partitions(start, end)
     assert spans(tasks) == [(0, 0, 5), (0, 0, 5)]
+    ending = open_reader(lagging, **options)
+    ending.prepareForTriggerAvailableNow()
+    assert ending.latestOffset(start, limits.ReadAllAvailable()) == end
+    append(current.address, "clicks", range(3))
+    assert ending.latestOffset(end, limits.ReadAllAvailable()) == end
     if lenience == "false":
         named = {"subscribe": "clicks,views", "failOnDataLoss": lenience}
         assert spans(open_reader(lagging, **named).partitions(start, end)) == spans(tasks)

@@ -292,6 +292,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _up_to_target(self, begin: Offsets, ends: Offsets) -> Offsets:
         """Return the ends as far as a query that ends reads; a restart may be further already."""
         assert self._target is not None
+        # The broker that told the target may lag behind the one that told the beginning.
+        unknown = (begin.positions.keys() & ends.positions.keys()) - self._target.positions.keys()
+        if unknown:
+            late = {place: ends.positions[place] for place in unknown}
+            self._target = replace(self._target, positions={**self._target.positions, **late})
         positions, found = {}, []
         for place, target in self._target.positions.items():
             end = ends.positions.get(place)
