@@ -301,6 +301,32 @@ def test_a_partition_that_comes_before_a_query_has_begun_to_read_what_is_there_i
     assert reader.latestOffset(end, limits.ReadAllAvailable()) == end
 
 
+@pytest.mark.parametrize(
+    "limit", [{"maxOffsetsPerTrigger": "20"}, {"maxBytesPerTrigger": "2KiB"}], ids=str
+)
+def test_a_limit_counts_what_retention_has_left_where_a_query_goes_on_with_that(
+    shared_broker: RunningBroker,
+    make_reader: MakeReader,
+    send: Callable[[int], None],
+    topic_name: str,
+    limit: dict[str, str],
+) -> None:
+    """As where it was away for long: there would be batches without a record, one after another."""
+    reader = make_reader(**limit, failOnDataLoss="false")
+    start = reader.initialOffset()
+    for _ in range(5):  # So many batches of the log.
+        send(200)
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.delete_records({(topic_name, 0): 600, (topic_name, 1): 1000})
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    ((partition, first, last),) = spans(reader.partitions(start, end))
+    assert (partition, first) == (0, 600)
+    assert 600 < last < 700
+    strict = make_reader(**limit)
+    with pytest.raises(DataLossError, match="-0: the log begins at 600, after 0"):
+        strict.partitions(start, strict.latestOffset(start, strict.getDefaultReadLimit()))
+
+
 def test_a_batch_of_another_topic_s_checkpoint_is_refused(
     shared_broker: RunningBroker, make_reader: MakeReader, topic_name: str
 ) -> None:

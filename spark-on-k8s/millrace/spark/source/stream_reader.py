@@ -225,6 +225,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = replace(ends, positions={**ends.positions, **ahead})
             self._latest = replace(latest, positions={**latest.positions, **ahead})
         is_limited = not isinstance(limit, ReadAllAvailable)
+        if is_limited and not self._options.fail_on_data_loss:
+            backlog = self._without_deleted(backlog)
         if is_limited and self._target is None and not self._is_due(backlog):
             return None
         limits = Limits()
@@ -339,6 +341,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 end.offset,
             )
             for place, end in sorted(ends.positions.items())
+        ]
+
+    def _without_deleted(self, backlog: list[Range]) -> list[Range]:
+        """Return what waits without what retention has deleted, so that limits count what is there.
+
+        A query that was away for long would have batches of nothing else, one after the other,
+        while retention goes on. `partitions` tells of the loss.
+        """
+        waiting = [part.place for part in backlog if part.size > 0]
+        found = self._lookups.offsets(dict.fromkeys(waiting, "beginning")) if waiting else {}
+        return [
+            replace(part, start=min(part.end, max(part.start, found[part.place].offset)))
+            if part.place in found
+            else part
+            for part in backlog
         ]
 
     def _without_losses(self, begin: Offsets, log: Log) -> Offsets:
