@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from millrace.client import (
     ConnectionFailedError,
+    MessageTooLargeError,
     MillraceError,
     ProducerFencedError,
     SyncAdmin,
@@ -300,6 +301,25 @@ def test_rows_that_cannot_be_written_leave_nothing(query: Query) -> None:
     with pytest.raises(InvalidRowError, match="names partition 7"):
         run.task(0, iter([*rows("b"), *rows("c", partition=7)]))
     run.abort(0, good, None)
+    assert query.values() == []
+
+
+def test_a_row_that_a_broker_refuses_is_named_though_others_are_sent_after_it(
+    query: Query,
+) -> None:
+    query.options = {"bufferBytes": "1MiB", "batchBytes": "100KiB"}
+    limit = 1 << 16
+    with SyncAdmin(query.broker.address) as admin:
+        admin.alter_topic(query.topic, set_config={"max.message.bytes": str(limit)})
+
+    def many() -> Iterator[pa.RecordBatch]:
+        yield from rows("a", "b" * 2 * limit)
+        yield from rows(*(["c" * (limit // 2)] * 500))
+
+    run = query.run()
+    with pytest.raises(MessageTooLargeError, match=f"^row 1 of task 0 for topic '{query.topic}'"):
+        run.task(0, many())
+    run.abort(0, None)
     assert query.values() == []
 
 

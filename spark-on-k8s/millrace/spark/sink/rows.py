@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.core.errors import (
+    BufferExhaustedError,
     InvalidTopicError,
     MessageTooLargeError,
     MillraceError,
@@ -133,17 +134,34 @@ def not_written(
         is_undone: what the task had written does not count.
     """
     index = min(errors)
-    error = errors[index]
     others = f" and {len(errors) - 1} more of its batch were" if len(errors) > 1 else " was"
+    return _failure(f"{part.name_row(index)}{others}", errors[index], part.topic, is_undone)
+
+
+def not_taken(part: Part, error: MillraceError, *, is_undone: bool) -> MillraceError:
+    """Return the error of rows that the producer has not taken, or not all of them.
+
+    Args:
+        part: of the rows.
+        error: the producer's.
+        is_undone: as of `not_written`.
+    """
+    first, last = int(part.rows[0]), int(part.rows[-1])
+    named = f"of the rows {first} to {last} of {part.task} for topic {part.topic!r} some were"
+    return _failure(named, error, part.topic, is_undone)
+
+
+def _failure(named: str, error: MillraceError, topic: str, is_undone: bool) -> MillraceError:
     rest = "before stays, and a repeat writes it again"
     if is_undone:
         rest = "before does not count"
     advice = ""
     if isinstance(error, UnknownTopicOrPartitionError):  # Deleted since the rows were checked.
-        advice = f": see that it is there (millrace topic create {part.topic}), and write again"
+        advice = f": see that it is there (millrace topic create {topic}), and write again"
+    elif isinstance(error, BufferExhaustedError):
+        advice = ". The options for both are bufferBytes and deliveryTimeoutMs"
     return type(error)(
-        f"{part.name_row(index)}{others} not written: {error.message}{advice}. What the task had "
-        f"written {rest}",
+        f"{named} not written: {error.message}{advice}. What the task had written {rest}",
         appended=error.appended,
     )
 

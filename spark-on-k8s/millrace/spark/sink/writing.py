@@ -30,11 +30,13 @@ from millrace.client import (
     UnknownTopicOrPartitionError,
 )
 from millrace.spark.options.sink_options import SinkOptions
-from millrace.spark.sink.rows import Part, RowsOfTask, not_written
+from millrace.spark.sink.rows import Part, RowsOfTask, not_taken, not_written
 
 _HELD_BUFFERS: Final = 2
 """Sent rows that a task holds, in `bufferBytes`: not all are under way."""
 _PAUSE_S: Final = 0.05
+_OUTCOMES_S: Final = 5.0
+"""How long a task that fails waits for the row with which that began."""
 _NEW_TOPIC_S: Final = 1.0
 """How long a topic may be unknown: a broker may know a new one later than its creator."""
 
@@ -98,8 +100,7 @@ class Writing:
             for part in parts:
                 self._check(part)
             for part in parts:
-                handle = self._producer.send_batch(part.topic, part.records)
-                self._under_way.append((handle, part))
+                self._under_way.append((self._send(part), part))
                 self._held_bytes += part.records.nbytes
                 written_bytes += part.records.nbytes
             self._settle(is_end=False)
@@ -108,6 +109,19 @@ class Writing:
         self._settle(is_end=True)
         participant = None if self._shared is None else self._producer.leave_transaction()
         return WrittenRows(rows.count, written_bytes, participant)
+
+    def _send(self, part: Part) -> BatchHandle:
+        """Hand rows to the producer.
+
+        Raises:
+            MillraceError: one was not written; of a transaction it may be an earlier one, after
+                which the producer takes no more.
+        """
+        try:
+            return self._producer.send_batch(part.topic, part.records)
+        except MillraceError as error:
+            told = self._await_began()
+            raise told or not_taken(part, error, is_undone=self._shared is not None) from error
 
     def _check(self, part: Part) -> None:
         """Refuse rows for a topic or partition that does not exist, before they are sent."""
@@ -151,13 +165,29 @@ class Writing:
 
     def _failure(self, failed: BatchHandle, part: Part) -> MillraceError:
         """Return the error of the row with which it began: a transaction has all others fail."""
-        is_undone = self._shared is not None
-        for handle, of in [(failed, part), *self._under_way]:
+        self._under_way.appendleft((failed, part))
+        return self._began() or not_written(
+            part, failed.errors(), is_undone=self._shared is not None
+        )
+
+    def _await_began(self) -> MillraceError | None:
+        """Return what `_began` does, after waiting shortly for what is under way."""
+        until = time.monotonic() + _OUTCOMES_S
+        while True:
+            told = self._began()
+            is_over = all(handle.done() for handle, _ in self._under_way)
+            if told is not None or is_over or time.monotonic() > until:
+                return told
+            time.sleep(_PAUSE_S)
+
+    def _began(self) -> MillraceError | None:
+        """Return the error of the first row that failed by itself; None: there is none so far."""
+        for handle, part in self._under_way:
             errors = handle.errors() if handle.done() else {}
             began = {row: error for row, error in errors.items() if type(error) is not AbortedError}
             if began:
-                return not_written(of, began, is_undone=is_undone)
-        return not_written(part, failed.errors(), is_undone=is_undone)
+                return not_written(part, began, is_undone=self._shared is not None)
+        return None
 
 
 def no_topic(

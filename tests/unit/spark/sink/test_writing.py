@@ -8,7 +8,13 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark: sh requirements/install.sh spark")
 
-from millrace.client import AbortedError, DeliveryTimedOutError, MessageTooLargeError, MillraceError
+from millrace.client import (
+    AbortedError,
+    BufferExhaustedError,
+    DeliveryTimedOutError,
+    MessageTooLargeError,
+    MillraceError,
+)
 from millrace.spark.options.option import Use
 from millrace.spark.options.sink_options import parse_sink_options
 from millrace.spark.sink.writer import open_producer
@@ -99,6 +105,45 @@ def test_the_row_with_which_a_transaction_failed_is_named_and_not_one_that_faile
 
     with pytest.raises(MessageTooLargeError, match=r"row 32 of a task \(key 'k2'\)"):
         writing(Failing()).write(batches(3))
+
+
+def test_a_producer_that_takes_no_more_rows_is_told_by_the_row_with_which_it_began() -> None:
+    """As in a transaction of which a row has failed."""
+    error = MessageTooLargeError("too large")
+
+    class Refusing(Producer):
+        def send_batch(self, topic: str, records: pa.RecordBatch) -> Handle:
+            self.sent += 1
+            if self.sent == 3:
+                raise error
+            return Handle(is_late=self.sent == 1, error=self._error if self.sent == 2 else None)
+
+    with pytest.raises(MessageTooLargeError, match=r"^row 16 of a task \(key 'k1'\).*too large"):
+        writing(Refusing(error)).write(batches(3))
+
+
+def test_rows_that_no_producer_takes_are_told_as_a_range() -> None:
+    class Refusing(Producer):
+        def send_batch(self, topic: str, records: pa.RecordBatch) -> Handle:
+            self.sent += 1
+            if self.sent == 2:
+                raise MessageTooLargeError("too large")
+            return Handle(is_late=False, error=None)
+
+    with pytest.raises(
+        MessageTooLargeError,
+        match=r"^of the rows 16 to 31 of a task for topic 'clicks' some were not written: too lar",
+    ):
+        writing(Refusing()).write(batches(3))
+
+
+def test_a_buffer_that_stays_full_is_told_with_the_options_of_the_sink() -> None:
+    class Full(Producer):
+        def send_batch(self, topic: str, records: pa.RecordBatch) -> Handle:
+            raise BufferExhaustedError("buffer_memory=2097152 is used up")
+
+    with pytest.raises(BufferExhaustedError, match=r"are bufferBytes and deliveryTimeoutMs\. What"):
+        writing(Full()).write(batches(1))
 
 
 def test_the_client_takes_the_largest_options() -> None:
