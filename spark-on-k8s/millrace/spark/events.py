@@ -82,6 +82,17 @@ ABORT_FAILED: Final = Event(
     action="Do what the error says. `millrace transaction describe` shows its state.",
     fields=("error", "write"),
 )
+COMMIT_UNSEEN: Final = Event(
+    name="commit_unseen",
+    level=Level.WARNING,
+    text="the batch is committed, and readers may not see all of it yet: %(error)s",
+    meaning="A batch is readable when all its partitions know of the commit. Whether they do the "
+    "coordinator has not said: it was not asked in the name of somebody who may `describe` the "
+    "transaction, or a partition has no leader. What is loaded at once may lack rows.",
+    action="Give the job that right, or do what the error says. `millrace transaction describe` "
+    "shows the partitions that do not know yet.",
+    fields=("error",),
+)
 RANGE_SHORTENED: Final = Event(
     name="range_shortened",
     level=Level.WARNING,

@@ -208,18 +208,25 @@ def commit(admin: SyncAdmin, shared: SharedTransaction, messages: Sequence[Writt
     admin.commit_shared_transaction(shared, participants)
 
 
-def wait_until_over(admin: SyncAdmin, shared: SharedTransaction, limit_s: float) -> None:
+def wait_until_over(admin: SyncAdmin, shared: SharedTransaction, limit_s: float) -> str:
     """Wait until readers see what was committed: it is decided before the partitions know of it.
 
     Return after `limit_s` in any case, or when nobody can say: it is committed.
+
+    Returns:
+        Why readers may not see all of it yet; empty: they do.
     """
     until = time.monotonic() + limit_s
-    with suppress(MillraceError):
-        while time.monotonic() < until:
+    try:
+        while True:
             found = admin.describe_transaction(shared.transactional_id)
             if found is None or (found.number, found.state) != (shared.number, "prepare_commit"):
-                return
+                return ""
+            if time.monotonic() >= until:
+                return f"some partitions have not been told of it for {limit_s:g} s"
             time.sleep(_PAUSE_S)
+    except MillraceError as error:
+        return str(error)
 
 
 def abort(admin: SyncAdmin, transactions: set[SharedTransaction]) -> MillraceError | None:

@@ -163,7 +163,8 @@ class BatchSink(_Sink, DataSourceArrowWriter):
         if shared is not None:
             with _admin(self._options) as admin:
                 limit_s = self._options.request_timeout_ms / 1000
-                transactions.wait_until_over(admin, shared, limit_s)
+                if why := transactions.wait_until_over(admin, shared, limit_s):
+                    events.COMMIT_UNSEEN.log(_log, error=why)
 
     def abort(self, messages: Sequence[Written | None]) -> None:
         """Abort the transaction; log the rows that stay of a failed batch without one."""

@@ -15,6 +15,7 @@ from millrace.client import (
     ConnectionFailedError,
     Participant,
     SharedTransaction,
+    TransactionalIdAuthorizationFailedError,
 )
 from millrace.spark.errors import IncompleteWriteError
 from millrace.spark.options.option import Use
@@ -60,6 +61,8 @@ class Admin:
             raise self._error
 
     def describe_transaction(self, transactional_id: str) -> Any:
+        if self._error is not None:
+            raise self._error
         state = self._states[min(self.asked, len(self._states) - 1)]
         self.asked += 1
         return SimpleNamespace(number=1, state=state)
@@ -154,8 +157,10 @@ def test_a_failed_abort_is_told_and_not_raised() -> None:
 
 def test_it_waits_until_all_partitions_know_of_the_commit_but_not_for_long() -> None:
     admin: Any = Admin("prepare_commit", "prepare_commit", "complete_commit")
-    transactions.wait_until_over(admin, shared(), 60)
+    assert transactions.wait_until_over(admin, shared(), 60) == ""
     assert admin.asked == 3
     stuck: Any = Admin("prepare_commit")
-    transactions.wait_until_over(stuck, shared(), 0.05)
+    assert "not been told of it for 0.05 s" in transactions.wait_until_over(stuck, shared(), 0.05)
     assert stuck.asked < 10
+    refused: Any = Admin(error=TransactionalIdAuthorizationFailedError("may not describe it"))
+    assert "may not describe it" in transactions.wait_until_over(refused, shared(), 60)
