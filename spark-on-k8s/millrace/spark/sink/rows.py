@@ -17,7 +17,8 @@ is sent.
 record of a Kafka client without a time is read with the time -1 ms.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import pairwise
@@ -58,7 +59,7 @@ _HEADER_OVERHEAD: Final = 8
 _KEY_SHOWN: Final = 40
 
 
-def check_columns(columns: Mapping[str, str], topic: str | None) -> None:
+def check_columns(columns: Sequence[tuple[str, str]], topic: str | None) -> None:
     """Refuse columns that cannot be written.
 
     Args:
@@ -68,8 +69,13 @@ def check_columns(columns: Mapping[str, str], topic: str | None) -> None:
     Raises:
         InvalidColumnsError: lists all problems.
     """
-    problems = []
-    for name, kind in columns.items():
+    counts = Counter(name for name, _ in columns if name in _TYPES)
+    problems = [
+        f"there are {count} columns {name}, as after a join: drop or rename the others"
+        for name, count in counts.items()
+        if count > 1
+    ]
+    for name, kind in dict(columns).items():
         if name in _READERS_OWN:
             continue
         if name not in _TYPES:
@@ -79,9 +85,9 @@ def check_columns(columns: Mapping[str, str], topic: str | None) -> None:
         elif kind not in _TYPES[name]:
             wanted = " or ".join(_TYPES[name])
             problems.append(f"column {name} is {kind}, not {wanted}: cast it")
-    if "value" not in columns:
+    if "value" not in counts:
         problems.append("there is no column value (binary or string): make one, as with to_json")
-    if topic is None and "topic" not in columns:
+    if topic is None and "topic" not in counts:
         problems.append("there is neither a column topic nor the option topic: give one of them")
     if problems:
         raise InvalidColumnsError(

@@ -292,7 +292,7 @@ def make_stream_sink(given: dict[str, str], schema: StructType) -> StreamSink:
 
 
 def _check_columns(schema: StructType, options: SinkOptions) -> None:
-    check_columns({field.name: field.dataType.simpleString() for field in schema}, options.topic)
+    check_columns([(field.name, field.dataType.simpleString()) for field in schema], options.topic)
 
 
 def _named(messages: Sequence[Written | None]) -> set[SharedTransaction]:

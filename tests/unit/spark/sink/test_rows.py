@@ -44,8 +44,8 @@ def parts(of: pa.RecordBatch, topic: str | None = None) -> list[Part]:
 
 
 def test_what_a_reader_gives_can_be_written_as_it_is() -> None:
-    check_columns(WHOLE, None)
-    check_columns({"value": "string"}, "clicks")
+    check_columns(list(WHOLE.items()), None)
+    check_columns([("value", "string")], "clicks")
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,16 @@ def test_columns_that_cannot_be_written_are_refused(
     columns: dict[str, str], topic: str | None, told: str
 ) -> None:
     with pytest.raises(InvalidColumnsError) as raised:
-        check_columns(columns, topic)
+        check_columns(list(columns.items()), topic)
     assert told in raised.value.message
     assert "Nothing was written" in raised.value.message
+
+
+def test_columns_that_are_there_twice_are_refused() -> None:
+    """As of two topics that were joined: no row would say which one counts."""
+    twice = [("value", "binary"), ("offset", "bigint"), ("value", "binary"), ("offset", "bigint")]
+    with pytest.raises(InvalidColumnsError, match="there are 2 columns value, as after a join"):
+        check_columns(twice, "clicks")
 
 
 def test_rows_go_to_the_topic_of_the_option_whatever_the_column_says() -> None:
