@@ -125,8 +125,12 @@ terminationMessagePolicy: FallbackToLogsOnError
 securityContext:
   {{- include "job.security" . | nindent 2 }}
 {{- end }}
-{{- /* What a driver has beside, for its pages. */ -}}
-{{- define "job.pagesEnvironment" -}}
+{{- /* What a driver has beside: how long it may be silent and take to end, and its pages. */ -}}
+{{- define "job.driverEnvironment" -}}
+- name: MILLRACE_SILENT_SECONDS_MAX
+  value: {{ int .Values.silentSecondsMax | quote }}
+- name: MILLRACE_GRACE_SECONDS
+  value: {{ int .Values.terminationGracePeriodSeconds | quote }}
 {{- if .Values.pages.tlsSecret }}
 - name: MILLRACE_PAGES_TLS_CERTIFICATE_FILE
   value: /var/run/millrace-pages/tls.crt
@@ -234,7 +238,7 @@ spec:
         {{- end }}
       env:
         {{- include "job.environment" . | nindent 8 }}
-        {{- with include "job.pagesEnvironment" . | trim }}{{ . | nindent 8 }}{{ end }}
+        {{- include "job.driverEnvironment" . | nindent 8 }}
         - name: POD_NAME
           valueFrom:
             fieldRef:
@@ -371,7 +375,7 @@ spec:
     - name: spark-kubernetes-driver
       env:
         {{- include "job.environment" . | nindent 8 }}
-        {{- with include "job.pagesEnvironment" . | trim }}{{ . | nindent 8 }}{{ end }}
+        {{- include "job.driverEnvironment" . | nindent 8 }}
       {{- include "job.container" . | nindent 6 }}
       volumeMounts:
         {{- include "job.mounts" . | nindent 8 }}

@@ -44,6 +44,7 @@ from millrace.core.errors import InvalidConfigError
 from millrace.runtime.page_guard import PageFiles, PageGuard
 from millrace.runtime.telemetry_server import TelemetryServer, names_in
 from millrace.spark.errors import InvalidColumnsError, InvalidOptionError
+from millrace.spark.pod_settings import silent_s_max
 from millrace.spark.watching.position_reports import PositionReporter
 from millrace.spark.watching.query_metrics import query_metrics, report_failures
 from millrace.spark.watching.query_states import OBSERVED, QueryStates
@@ -104,7 +105,8 @@ class QueryWatch:
         port: of the pages; 0: any that is free.
         host: address to listen on; `0.0.0.0` in a pod.
         bootstrap_servers: brokers to report positions to; None: none.
-        stale_after_s: how long a query may be silent before `/healthz` fails.
+        stale_after_s: how long a query may be silent before `/healthz` fails. None: the variable
+            `MILLRACE_SILENT_SECONDS_MAX`, which the chart sets; without it 60 s.
         names: names in the public DNS under which the pages are asked for, with commas. This
             machine's name, IP addresses, names without a dot, and names in `svc`, `local` and
             `internal` need none. Others are refused: a web site could read the pages in the name of
@@ -115,8 +117,8 @@ class QueryWatch:
             alone. Empty: `MILLRACE_PAGES_TOKEN_FILE`, or else nobody is asked.
 
     Raises:
-        InvalidOptionError: the port cannot be bound, `bootstrap_servers` are no addresses, or a
-            file cannot be used.
+        InvalidOptionError: the port cannot be bound, `bootstrap_servers` are no addresses, a file
+            cannot be used, or the variable is no number.
 
     Attributes:
         address: host and port of the pages.
@@ -129,13 +131,14 @@ class QueryWatch:
         port: int = 8099,
         host: str = "127.0.0.1",
         bootstrap_servers: str | None = None,
-        stale_after_s: float = 60.0,
+        stale_after_s: float | None = None,
         names: str = "",
         certificate_file: str = "",
         key_file: str = "",
         token_file: str = "",
     ) -> None:
         guard = _guard(host, certificate_file, key_file, token_file)
+        silent_s = silent_s_max() if stale_after_s is None else stale_after_s
         if bootstrap_servers is not None:
             try:
                 parse_addresses(bootstrap_servers)
@@ -148,7 +151,7 @@ class QueryWatch:
 
         def health() -> tuple[HTTPStatus, str]:
             with self._seen.states() as states:
-                problems = states.problems(time.monotonic(), stale_after_s)
+                problems = states.problems(time.monotonic(), silent_s)
             status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
             return status, "\n".join(problems or ["ok"])
 

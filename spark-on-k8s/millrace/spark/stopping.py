@@ -20,6 +20,8 @@ from typing import Final
 
 from pyspark.sql.streaming import StreamingQuery
 
+from millrace.spark.pod_settings import micro_batch_grace_s
+
 _POLL_S: Final = 0.2
 _LOOK_S: Final = 0.01
 """Pause between looks at a query to be stopped: the time between two batches is short."""
@@ -27,17 +29,20 @@ _AT_WORK: Final = ("Processing new data", "No new data but cleaning up state")
 """Spark's status of a query with running tasks."""
 
 
-def await_queries(*queries: StreamingQuery, grace_s: float = 90.0) -> None:
+def await_queries(*queries: StreamingQuery, grace_s: float | None = None) -> None:
     """Return when all queries have ended; SIGTERM makes them end after their micro-batch. So does
     the failure of one of them. Call it from the main thread, as signals need that.
 
     Args:
         grace_s: how long all micro-batches may take to end; then they are interrupted. Set it below
-            the pod's `terminationGracePeriodSeconds`.
+            the pod's `terminationGracePeriodSeconds`. None: three quarters of that, by the variable
+            `MILLRACE_GRACE_SECONDS`, which the chart sets; without it 90 s.
 
     Raises:
+        InvalidOptionError: the variable is no number.
         StreamingQueryException: a query has failed: let the program end with an error by it.
     """
+    grace_s = micro_batch_grace_s() if grace_s is None else grace_s
     with _told_to_end() as is_told:
         try:
             while not is_told.is_set() and any(query.isActive for query in queries):

@@ -177,6 +177,17 @@ def test_the_drivers_pages_speak_tls_and_ask_for_a_token_if_that_is_wanted(
 
 
 @pytest.mark.parametrize("submission", ["client", "cluster", "operator"])
+def test_a_driver_knows_how_long_it_may_be_silent_and_take_to_end(submission: str) -> None:
+    chosen = ("--set", "silentSecondsMax=1200,terminationGracePeriodSeconds=600")
+    pods = pods_of(submission, *chosen)
+    (container,) = pods["driver"]["spec"]["containers"]
+    environment = {each["name"]: each.get("value") for each in container["env"]}
+    assert environment["MILLRACE_SILENT_SECONDS_MAX"] == "1200"
+    assert environment["MILLRACE_GRACE_SECONDS"] == "600"
+    assert pods["driver"]["spec"]["terminationGracePeriodSeconds"] == 600
+
+
+@pytest.mark.parametrize("submission", ["client", "cluster", "operator"])
 def test_pods_have_no_token_where_brokers_ask_nobody(submission: str) -> None:
     for pod in pods_of(submission).values():
         assert "serviceAccountToken" not in yaml.safe_dump(pod)

@@ -8,6 +8,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark: sh requirements/install.sh spark")
 
+from millrace.spark.errors import InvalidOptionError
+from millrace.spark.pod_settings import micro_batch_grace_s, silent_s_max
 from millrace.spark.stopping import await_queries, stop_between_batches
 
 BUSY = {"isTriggerActive": True, "message": "Processing new data", "isDataAvailable": True}
@@ -58,6 +60,31 @@ def test_a_micro_batch_that_takes_too_long_is_broken_off() -> None:
     query, other = Query(BUSY), Query(BETWEEN)
     stop_between_batches(query, other, grace_s=0.05)
     assert (query.stopped_at, other.stopped_at) == (BUSY, BETWEEN)
+
+
+def test_a_micro_batch_has_three_quarters_of_what_its_pod_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert micro_batch_grace_s() == 90
+    monkeypatch.setenv("MILLRACE_GRACE_SECONDS", "600")
+    assert micro_batch_grace_s() == 450
+    monkeypatch.setenv("MILLRACE_GRACE_SECONDS", "0")
+    query = Query(BUSY)
+    broken = Query(BUSY, failure=ValueError("it broke"))
+    with pytest.raises(ValueError, match="it broke"):
+        await_queries(query, broken)
+    assert query.stopped_at == BUSY
+    monkeypatch.setenv("MILLRACE_GRACE_SECONDS", "10m")
+    with pytest.raises(InvalidOptionError, match="MILLRACE_GRACE_SECONDS='10m': give a whole num"):
+        await_queries(query)
+
+
+def test_how_long_a_query_may_be_silent_is_what_its_pod_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert silent_s_max() == 60
+    monkeypatch.setenv("MILLRACE_SILENT_SECONDS_MAX", "1200")
+    assert silent_s_max() == 1200
 
 
 def test_sigterm_stops_all_queries() -> None:
