@@ -488,6 +488,34 @@ def test_a_broker_that_lags_is_not_believed_that_a_topic_is_gone(
         assert spans(open_reader(lagging, **named).partitions(start, end)) == spans(tasks)
 
 
+@pytest.mark.parametrize("named", ["subscribe", "assign"])
+def test_a_partition_that_the_options_name_no_more_is_not_told_to_be_gone(
+    make_reader: MakeReader, send: Callable[[int], None], topic_name: str, named: str
+) -> None:
+    send(5)
+    whole: dict[str, str] = {}
+    part = {"assign": f'{{"{topic_name}":[0]}}', "subscribe": ""}
+    other = f"{topic_name}-1: the options of the query do not name it any more"
+    if named == "subscribe":
+        name = f"{topic_name}-other"
+        with SyncAdmin(make_reader()._options.bootstrap_servers) as admin:
+            admin.create_topic(name, 1)
+        whole, part = {"subscribe": f"{topic_name},{name}"}, {"subscribe": topic_name}
+        other = f"{name}-0: the options of the query do not name it any more"
+    start = make_reader(**whole).initialOffset()
+    end = make_reader(**whole).latestOffset(start, limits.ReadAllAvailable())
+    reader = make_reader(**part)
+    for ask in (
+        lambda: reader.latestOffset(start, limits.ReadAllAvailable()),
+        lambda: reader.partitions(start, end),
+    ):
+        with pytest.raises(DataLossError, match=other):
+            ask()
+    lenient = make_reader(**part, failOnDataLoss="false")
+    goes_on = lenient.latestOffset(start, limits.ReadAllAvailable())
+    assert len(lenient.partitions(start, goes_on)) == (1 if named == "assign" else 2)
+
+
 def test_a_checkpoint_without_a_partition_it_had_is_refused(
     make_reader: MakeReader, topic_name: str
 ) -> None:

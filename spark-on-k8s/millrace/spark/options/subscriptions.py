@@ -67,6 +67,10 @@ class Topics:
         """Return whether a topic is one of them, by its name as brokers tell it."""
         return name in {str(parse_topic_name(name)) for name in self.names}
 
+    def has(self, place: PartitionName) -> bool:
+        """Return whether a partition is of them."""
+        return self.matches(place[0])
+
     def __str__(self) -> str:
         return f"subscribe={','.join(self.names)}"
 
@@ -85,6 +89,10 @@ class TopicPattern:
         """Return whether a topic is one of them."""
         return re.fullmatch(self.pattern, name) is not None
 
+    def has(self, place: PartitionName) -> bool:
+        """Return whether a partition is of them."""
+        return self.matches(place[0])
+
     def __str__(self) -> str:
         return f"subscribePattern={self.pattern}"
 
@@ -102,6 +110,10 @@ class Partitions:
     def matches(self, name: str) -> bool:
         """Return whether a topic has one of them."""
         return any(topic == name for topic, _ in self.places)
+
+    def has(self, place: PartitionName) -> bool:
+        """Return whether a partition is one of them."""
+        return place in self.places
 
     def __str__(self) -> str:
         return f"assign={_listed(self.places)}"

@@ -6,7 +6,7 @@ the id of the topic and a leader epoch.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from millrace.core.topics import PartitionName
@@ -37,6 +37,10 @@ class Loss:
     def of_end(place: PartitionName, end: int, wanted: int) -> "Loss":
         """The end of a log that is shorter than it was."""
         return Loss(place, f"the log ends at {end}, before {wanted}", end)
+
+    def of_options(self) -> "Loss":
+        """Return the loss of a partition that may be there, but the query's options changed."""
+        return replace(self, why="the options of the query do not name it any more")
 
     @property
     def is_of_topic(self) -> bool:

@@ -378,6 +378,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _tell(self, found: list[Loss]) -> None:
         """Raise losses, or write them to the log."""
+        subscription = self._options.subscription
+        found = [loss if subscription.has(loss.place) else loss.of_options() for loss in found]
         if any(loss.is_of_topic for loss in found):
             self._lookups.make_sure()
         if self._options.fail_on_data_loss:
