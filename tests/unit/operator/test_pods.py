@@ -163,3 +163,40 @@ def test_restarts_of_long_ago_break_no_container_that_is_well(
     step = next_step(pods, None, pods_wanted=2, controller=None)
     assert isinstance(step, Restart if is_broken else Wait)
     assert is_broken or (not pods[1].problem and step.why == "c-b-0 is not ready yet")
+
+
+@pytest.mark.parametrize(
+    ("phase", "containers", "has_run"),
+    [
+        ("Pending", [], False),
+        ("Pending", [("broker", {"state": {"waiting": {"reason": "ContainerCreating"}}})], False),
+        ("Pending", [("istio-proxy", {"state": RUNS})], False),
+        ("Pending", [("broker", {"state": RUNS}), ("istio-proxy", {})], True),
+        ("Pending", [("broker", {"state": {"waiting": {}}, "lastState": AUGUST})], True),
+        ("Running", [("broker", {"state": {"waiting": {}}})], True),
+        (None, [], True),
+    ],
+    ids=[
+        "no node has room for it",
+        "a Secret that it mounts is missing",
+        "only a container beside it runs",
+        "the broker runs, and the one beside it cannot",
+        "it ran before",
+        "its phase says that it runs",
+        "nothing is known",
+    ],
+)
+def test_a_pod_says_whether_its_broker_has_ever_run(
+    phase: str | None, containers: list[tuple[str, dict[str, Any]]], has_run: bool
+) -> None:
+    told = [{"name": name, **container} for name, container in containers]
+    pod = {
+        "metadata": {"name": "c-b-0", "uid": "u"},
+        "spec": {"containers": [{"name": "broker", "image": "m:1"}]},
+        "status": {"phase": phase, "containerStatuses": told},
+    }
+    (found,) = broker_pods([pod], [], {}, recent=RECENT)
+    assert found.has_run == has_run
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    (found,) = broker_pods([{**pod, "status": ready}], [], {}, recent=RECENT)
+    assert found.has_run

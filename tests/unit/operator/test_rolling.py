@@ -85,6 +85,17 @@ def test_a_broken_pod_of_an_older_revision_is_restarted_at_once() -> None:
     assert restarted.pod == bad
 
 
+def test_a_pod_that_never_ran_is_restarted_when_its_cluster_is_corrected() -> None:
+    unscheduled = "it cannot be scheduled: 0/3 nodes are available: 3 Insufficient cpu."
+    pending = pod("c-b-1", is_ready=False, has_run=False, problem=unscheduled)
+    restarted = step(pod("c-b-0"), pending, pod("c-b-2"), partitions=None, controller=None)
+    assert restarted == Restart(
+        pending, f"its broker has never run, and it is of an older revision: {unscheduled}"
+    )
+    as_wanted = replace(pending, is_current=True)
+    assert isinstance(step(pod("c-b-0"), as_wanted, pod("c-b-2")), Wait)
+
+
 def test_a_broker_waits_while_a_partition_would_fall_under_its_minimum() -> None:
     short = partition("c-b-0", "c-b-1")
     assert step(*map(pod, NAMES), partitions=[short], controller="c-b-2") == Wait(

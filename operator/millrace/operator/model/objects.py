@@ -60,7 +60,7 @@ NODE_ANNOTATION: Final = "millrace.dev/node"
 """Likewise: the node of that zone. The pod waits for this annotation."""
 WAITS_FOR_ZONE: Final = "zone"
 """Name of the container that waits for it."""
-_BROKER: Final = "broker"
+BROKER: Final = "broker"
 """Name of a pod's container that runs the broker."""
 
 USER_ID: Final = 65532
@@ -148,7 +148,7 @@ def broker_container(pod: Document) -> Document:
     service mesh.
     """
     containers: list[Document] = pod["spec"]["containers"]
-    return next((container for container in containers if container["name"] == _BROKER), {})
+    return next((container for container in containers if container["name"] == BROKER), {})
 
 
 def outside_file(broker: str, kind: str = "") -> str:
@@ -353,7 +353,7 @@ def _stateful_set(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
                 "metadata": {
                     "labels": pod_labels,
                     "annotations": {
-                        "kubectl.kubernetes.io/default-container": _BROKER,
+                        "kubectl.kubernetes.io/default-container": BROKER,
                         # Prometheus finds the page by these; a pool's own annotations may differ.
                         "prometheus.io/scrape": "true",
                         "prometheus.io/port": str(METRICS_PORT),
@@ -506,7 +506,7 @@ def _container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
     )
     is_serving = {**asked, "timeoutSeconds": 5}
     return {
-        "name": _BROKER,
+        "name": BROKER,
         "args": ["broker", "--config", f"{_CONFIG}/broker.toml"],
         "env": environment,
         "ports": [

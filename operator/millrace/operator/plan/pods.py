@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from millrace.operator.model.cluster import Cluster
-from millrace.operator.model.objects import Document, broker_container
+from millrace.operator.model.objects import BROKER, Document, broker_container
 from millrace.operator.plan.rolling import BrokerPod
 
 _BROKEN_AFTER_RESTARTS: Final = 2
@@ -173,7 +173,24 @@ def _broker_pod(pod: Document, revisions: Mapping[str, str | None], recent: str)
         is_terminating="deletionTimestamp" in metadata,
         is_broken=is_broken,
         is_unscheduled=is_unscheduled(status),
+        has_run=is_ready or _has_run(status),
         problem=problem,
+    )
+
+
+def _has_run(status: Mapping[str, Any]) -> bool:
+    """Whether the broker of a pod was ever started. What a node says stays while it is away."""
+    if status.get("phase") != "Pending":
+        return True
+    # Containers that webhooks add may keep a pod pending whose broker runs.
+    return any(
+        container.get("name") == BROKER
+        and bool(
+            container.get("restartCount")
+            or container.get("lastState")
+            or {*(container.get("state") or {})} - {"waiting"}
+        )
+        for container in status.get("containerStatuses") or ()
     )
 
 

@@ -4,8 +4,8 @@ A pod that does not run its StatefulSet's newest revision has to be recreated: a
 other settings, or `kubectl rollout restart`. Kubernetes would restart pods by number, as it does
 not know replicas. So the StatefulSets are `OnDelete`, and the operator deletes pods, one at a time:
 
-1. a broken pod is restarted first, whatever its number: it serves no client, and a new revision may
-   repair it;
+1. a broken pod is restarted first, whatever its number, and so is one whose broker has never run,
+   as no node has room for it: neither serves a client, and a new revision may repair it;
 2. while another pod is not ready, or the cluster has no controller, nothing is restarted;
 3. a broker waits while a partition would fall under its `min.insync.replicas` without it, and
    another replica of that partition is not in sync yet. A partition that would fall under it even
@@ -37,6 +37,7 @@ class BrokerPod:
         why_outdated: why it is not current.
         is_broken: its container cannot start, or ended again and again until a few minutes ago.
         is_unscheduled: no node was found for it.
+        has_run: its broker was started in it at least once.
         problem: why it is not ready, in words, by its status.
         is_revision_known: whether Kubernetes has said which revision it should run. It has not for
             a moment after each change of a StatefulSet, and while one is recreated.
@@ -50,6 +51,7 @@ class BrokerPod:
     is_terminating: bool = False
     is_broken: bool = False
     is_unscheduled: bool = False
+    has_run: bool = True
     problem: str = ""
     is_revision_known: bool = True
     why_outdated: str = "it is of an older revision"
@@ -113,6 +115,9 @@ def next_step(
     for pod in outdated:
         if pod.is_broken:
             return Restart(pod, f"it does not work, and {pod.why_outdated}: {pod.problem}")
+        if not pod.has_run:
+            problem = f": {pod.problem}" if pod.problem else ""
+            return Restart(pod, f"its broker has never run, and {pod.why_outdated}{problem}")
     away = [pod for pod in pods if not pod.is_ready or pod.is_terminating]
     if away or len(pods) < pods_wanted:
         return _wait_for(away, pods_wanted - len(pods))
