@@ -47,7 +47,7 @@ QUOTAS_MAX = 5
 
 
 @dataclass
-class _Topic:
+class FakeTopic:
     config: dict[str, str]
     replicas: list[tuple[BrokerId, ...]]
     adding: dict[int, tuple[BrokerId, ...]] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class FakeCluster:
     def __init__(self) -> None:
         self._ids_given = 0
         self.brokers: dict[str, BrokerInfo] = {}
-        self.topics: dict[str, _Topic] = {}
+        self.topics: dict[str, FakeTopic] = {}
         self.quotas: dict[str, Quota] = {}
         self.measurements = 0
         self.knows_tiers = True
@@ -212,12 +212,16 @@ class _FakeAdmin:
         del self._cluster.brokers[names[broker]]
 
     async def reassign_partitions(
-        self, moves: Mapping[tuple[str, int], Sequence[BrokerId]]
+        self, moves: Mapping[tuple[str, int], Sequence[BrokerId] | None]
     ) -> dict[tuple[str, int], MillraceError | None]:
         if moves:
             self._cluster.on_write("reassign")
         for (name, number), replicas in moves.items():
-            self._cluster.topics[name].adding[number] = tuple(replicas)
+            adding = self._cluster.topics[name].adding
+            if replicas is None:
+                del adding[number]
+            else:
+                adding[number] = tuple(replicas)
         return dict.fromkeys(moves)
 
     async def create_topic(
@@ -235,7 +239,7 @@ class _FakeAdmin:
             and TopicMedia(config.get("media", TopicMedia.ANY)).is_among(broker.media)
         ]
         count = replication_factor or usual_replication_factor(len(brokers))
-        self._cluster.topics[name] = _Topic(
+        self._cluster.topics[name] = FakeTopic(
             dict(config),
             [
                 tuple(brokers[(number + index) % len(brokers)] for index in range(count))

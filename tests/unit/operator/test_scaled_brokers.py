@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.fakes.administered_clusters import FakeBrokers
+from tests.fakes.administered_clusters import FakeBrokers, FakeTopic
 from tests.fakes.api_objects import FakeApi
 
 from millrace.core.errors import BrokerInUseError, MillraceError
+from millrace.core.ids import BrokerId
 from millrace.operator.model.objects import Document
 from millrace.operator.plan.scaling import pool_sizes, scaling
 from millrace.operator.reconcile.resources import cluster_of
@@ -139,6 +140,19 @@ def test_a_broker_that_the_controller_keeps_keeps_its_claims() -> None:
     brokers.fake.on_write = lambda what: None
     brokers.look()
     assert brokers.claims == OF_BROKER_2 | OF_OTHERS
+
+
+def test_a_broker_goes_also_if_it_is_lost_while_it_gets_its_share() -> None:
+    brokers = Brokers()
+    known = brokers.fake.brokers["c-b-2"]
+    brokers.fake.brokers["c-b-2"] = replace(known, is_drained=False, is_fenced=True)
+    topic = brokers.fake.topics["t"] = FakeTopic({}, [(BrokerId(0), BrokerId(1))])
+    topic.adding[0] = (BrokerId(2), BrokerId(1))
+    for _ in range(4):
+        brokers.look()
+    assert "c-b-2" not in brokers.fake.brokers
+    assert topic.replicas == [(BrokerId(0), BrokerId(1))]
+    assert brokers.claims == OF_OTHERS
 
 
 def test_claims_of_a_broker_that_a_person_unregisters_go_too() -> None:

@@ -86,6 +86,24 @@ def test_while_replicas_move_nothing_else_is_begun() -> None:
     assert (step.replicas, step.moves, step.empty) == ({"c-b": 4}, {}, ())
 
 
+def test_moves_to_a_broker_that_goes_are_taken_back_as_it_may_be_gone_already() -> None:
+    gone = [*FOUR[:3], member(3, is_drained=True, is_fenced=True)]
+    to_it = replace(placed(0, 0, 1, 3, is_moving=True, moves_off=2), adding=(BrokerId(3),))
+    other = replace(placed(1, 1, 2, is_moving=True, moves_off=0), adding=(BrokerId(2),))
+    step = scaling([pool(3, 4)], gone, [to_it, other, placed(2, 3, 1, 2)])
+    assert (step.recall, step.moves) == ((("t", 0),), {})
+    assert step.message == "moves of 1 partition to c-b-3 are taken back"
+    assert (step.replicas, step.unregister) == ({"c-b": 4}, ())
+
+
+def test_moves_that_wait_for_a_broker_name_it() -> None:
+    away = [*FOUR[:3], member(3, is_fenced=True)]
+    moving = replace(placed(0, 0, 1, 3, is_moving=True, moves_off=2), adding=(BrokerId(3),))
+    step = scaling([pool(4, 4)], away, [moving])
+    assert step.message == "replicas are being moved; 1 waits for c-b-3 to be back"
+    assert not step.recall
+
+
 def test_a_broker_that_holds_nothing_goes_and_is_forgotten_once_it_is_fenced() -> None:
     drained = [*FOUR[:3], member(3, is_drained=True)]
     partitions = [placed(0, 0, 1, 2)]

@@ -7,6 +7,9 @@ gets too small for them. If other replicas do not fit on the brokers that stay, 
 and the condition says what would help; the brokers stay drained, so that nobody adds replicas
 there. A broker that holds replicas and lost its pod gets a new one, so that they can be copied.
 
+A move that brings a replica to a broker that goes is taken back first, as it might never end: that
+broker may be gone already.
+
 A plan is for all brokers that stay, also for one that is away at that moment, as replicas stay
 where they are put (P77): what is to be copied to that one waits for it.
 
@@ -75,6 +78,7 @@ class Placed:
     Attributes:
         replicas: brokers that hold it when all moves are done.
         holders: brokers that hold it now, also those that it moves away from.
+        adding: brokers that it moves to.
         is_internal: its topic belongs to the cluster itself.
         media: on which they should lie.
     """
@@ -83,6 +87,7 @@ class Placed:
     replicas: tuple[BrokerId, ...]
     holders: tuple[BrokerId, ...]
     is_moving: bool
+    adding: tuple[BrokerId, ...] = ()
     is_internal: bool = False
     media: TopicMedia = TopicMedia.ANY
 
@@ -95,6 +100,7 @@ class Scaling:
         replicas: of each pool's StatefulSet.
         drain, undrain: brokers.
         moves: new replicas of partitions.
+        recall: partitions whose moves are taken back.
         unregister: brokers that are gone for good; their claims go with them.
         leaving: names of the brokers to be removed, and of those that stay after all and are yet to
             be undrained; to be given as `were_leaving` the next time.
@@ -108,6 +114,7 @@ class Scaling:
     drain: tuple[BrokerId, ...] = ()
     undrain: tuple[BrokerId, ...] = ()
     moves: Mapping[PartitionName, tuple[BrokerId, ...]] = field(default_factory=dict)
+    recall: tuple[PartitionName, ...] = ()
     unregister: tuple[BrokerId, ...] = ()
     leaving: tuple[str, ...] = ()
     empty: tuple[str, ...] = ()
@@ -211,11 +218,15 @@ def _step(
         if member.broker_id in holders and number < REPLICAS_MAX:
             kept[pool] = max(kept[pool], number + 1)
     if any(partition.is_moving for partition in partitions):
+        vain = tuple(each.place for each in partitions if leaving_ids & {*each.adding})
         return Scaling(
             replicas=kept,
             drain=drain,
+            recall=vain,
             leaving=names,
-            message="replicas are being moved",
+            message=f"moves of {count(len(vain), 'partition')} to {_names(leaving)} are taken back"
+            if vain
+            else _moving(partitions, staying),
         )
     held = {broker for partition in partitions for broker in partition.replicas}
     if leaving_ids & held:
@@ -242,6 +253,19 @@ def _step(
         message=message,
         missing=tuple(sorted({*expected} - {member.name for member in staying})),
     )
+
+
+def _moving(partitions: Sequence[Placed], members: Sequence[Member]) -> str:
+    """Return that replicas move, and for which of these brokers that waits."""
+    told = "replicas are being moved"
+    away = [member for member in members if member.is_fenced]
+    awaited = {member.broker_id for member in away}
+    waiting = sum(not awaited.isdisjoint(partition.adding) for partition in partitions)
+    if not waiting:
+        return told
+    adding = {broker for partition in partitions for broker in partition.adding}
+    names = _names([member for member in away if member.broker_id in adding])
+    return f"{told}; {count(waiting, 'waits', 'wait')} for {names} to be back"
 
 
 def _move_off(

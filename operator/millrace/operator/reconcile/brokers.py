@@ -71,6 +71,7 @@ class Found:
                 place=(topic.name, partition.partition),
                 replicas=partition.target_replicas,
                 holders=partition.replicas,
+                adding=partition.adding_replicas,
                 is_moving=partition.is_reassigning,
                 is_internal=topic.is_internal,
                 media=topic.media,

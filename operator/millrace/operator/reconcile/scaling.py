@@ -14,6 +14,7 @@ from typing import Final
 from millrace.client import Admin
 from millrace.core.errors import BrokerIdNotRegisteredError
 from millrace.core.events import AUDIT_LOGGER
+from millrace.core.topics import PartitionName
 from millrace.operator import events
 from millrace.operator.kube.api import Api
 from millrace.operator.kube.kinds import CLAIM, CONFIG_MAP, POD, STATEFUL_SET
@@ -64,20 +65,24 @@ class ScalingReconciler:
             ApiError: the API server refuses one, or does not answer.
         """
         admin = self._brokers.admin(cluster)
-        if scale.drain or scale.undrain or scale.unregister or scale.moves:
+        moves: dict[PartitionName, Sequence[int] | None] = {
+            **scale.moves,
+            **dict.fromkeys(scale.recall),
+        }
+        if scale.drain or scale.undrain or scale.unregister or moves:
             events.BROKERS_SCALED.log(
                 _audit,
                 drained=list(scale.drain),
                 undrained=list(scale.undrain),
                 unregistered=list(scale.unregister),
-                partitions=len(scale.moves),
+                partitions=len(moves),
             )
         for broker in scale.drain:
             await admin.drain_broker(broker)
         for broker in scale.undrain:
             await admin.undrain_broker(broker)
-        if scale.moves:
-            refused = await admin.reassign_partitions(scale.moves)
+        if moves:
+            refused = await admin.reassign_partitions(moves)
             message = scale.message or "new brokers get a share"
             await self._api.record(document, reason="ReplicasMove", message=message, now=now())
             for place, error in refused.items():
