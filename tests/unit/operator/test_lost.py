@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from millrace.operator.plan.lost import LostBroker, lost_brokers
 from millrace.operator.plan.rolling import PartitionHealth
 
@@ -65,6 +67,27 @@ def test_a_broker_waits_for_a_node_that_is_only_away() -> None:
 
 def test_a_broker_that_runs_is_not_lost() -> None:
     assert found([partition("c-b-1")], of=(pod(is_scheduled=True),)) == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "is_lost"),
+    [
+        (["topology.kubernetes.io/zone"], False),
+        (["topology.ebs.csi.aws.com/zone"], False),
+        (["topology.kubernetes.io/region", "topology.csi.vmware.com/k8s-zone"], False),
+        (["topology.kubernetes.io/zone", "kubernetes.io/hostname"], True),
+        (["topology.topolvm.io/node"], True),
+    ],
+)
+def test_a_volume_of_a_zone_is_not_lost_while_the_zone_has_no_node(
+    keys: list[str], is_lost: bool
+) -> None:
+    wanted = [{"key": key, "operator": "In", "values": ["gone"]} for key in keys]
+    required = {"nodeSelectorTerms": [{"matchExpressions": wanted}]}
+    of_zone = {"spec": {"nodeAffinity": {"required": required}}}
+    for nodes in ([], [node("other")]):
+        told = lost_brokers([pod()], [CLAIM], {"v": of_zone}, nodes, None)
+        assert bool(told) == is_lost
 
 
 def test_what_nobody_else_has_is_named() -> None:

@@ -3,7 +3,8 @@
 A local volume can be used only on its node. While that node is away, its pod waits for it, and the
 operator does, too: the node comes back with all its data. A node is gone for good when its Node was
 deleted, by a person or by the cloud. Then the volume can be used on no node, and the pod would wait
-for ever.
+for ever. A volume that is of a zone, as those of network storage are, is not lost with the zone's
+last node: the next node of the zone can use it.
 
 With `lostVolumes: Replace` the claims are deleted then, and the broker starts over elsewhere with
 empty volumes. Its replicas are copied from others; so each of its partitions must have another one
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from millrace.operator.model.objects import Document
 from millrace.operator.plan.pods import is_unscheduled
 from millrace.operator.plan.rolling import PartitionHealth
-from millrace.operator.plan.selectors import can_be_used_on
+from millrace.operator.plan.selectors import can_be_used_on, outlives_nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,9 @@ def _is_lost(
     if not name:
         return False
     volume = volumes.get(name)
-    return volume is None or not any(can_be_used_on(volume, labels) for labels in nodes)
+    return volume is None or not (
+        outlives_nodes(volume) or any(can_be_used_on(volume, labels) for labels in nodes)
+    )
 
 
 def _needed_for(

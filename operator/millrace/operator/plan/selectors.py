@@ -43,6 +43,22 @@ def can_be_used_on(volume: Document, node_labels: Mapping[str, str]) -> bool:
     return any(selects(term, node_labels) for term in required.get("nodeSelectorTerms") or ())
 
 
+def outlives_nodes(volume: Document) -> bool:
+    """Return whether a PersistentVolume is bound to a zone or a region, and to no single node.
+
+    Each driver has a label of its own for zones, as `topology.ebs.csi.aws.com/zone`.
+    """
+    required = (volume["spec"].get("nodeAffinity") or {}).get("required") or {}
+    return any(
+        all(
+            expression["key"].rpartition("/")[2].endswith(("zone", "region"))
+            for expression in term.get("matchExpressions") or ()
+        )
+        and not term.get("matchFields")
+        for term in required.get("nodeSelectorTerms") or ()
+    )
+
+
 def _meets(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     key: str = expression.get("key", "")
     values: Sequence[str] = expression.get("values") or ()
