@@ -188,7 +188,8 @@ class RunningApiServer:
             "--profiling=false",
         )
         deadline = time.monotonic() + START_SECONDS_MAX
-        while not self._certificate.exists():
+        # The file is there a moment before its content.
+        while not (self._certificate.exists() and self._certificate.stat().st_size):
             self._go_on_waiting(deadline)
         tls = ssl.create_default_context(cafile=self._certificate)
         self._pool = urllib3.HTTPSConnectionPool("127.0.0.1", port, ssl_context=tls, maxsize=4)
