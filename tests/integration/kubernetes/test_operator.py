@@ -390,6 +390,50 @@ def test_a_restart_is_decided_by_what_brokers_say_at_that_moment(operated: Opera
     assert restarted == ["c-b-2"], "of the others t-0 needs both"
 
 
+def evictable(operated: Operated) -> int:
+    """Return how many brokers may be evicted now."""
+    budget = operated.get("/apis/policy/v1/%s/poddisruptionbudgets", "c")
+    assert budget is not None
+    found: int = budget["spec"]["maxUnavailable"]
+    return found
+
+
+def test_no_broker_is_evicted_while_another_one_is_restarted(operated: Operated) -> None:
+    operated.apply("clusters", "c", {"pools": [pool()]})
+    operated.settle()
+    assert evictable(operated) == 1
+    of_restarts = []
+
+    def meanwhile(method: str, path: str, body: object) -> None:
+        if method == "DELETE" and "/pods/" in path:
+            of_restarts.append(evictable(operated))
+
+    operated.api.meanwhile = meanwhile
+    operated.apply("clusters", "c", {"pools": [pool()], "image": "millrace:2"})
+    operated.settle()
+    assert of_restarts == [0, 0, 0]
+    assert evictable(operated) == 1
+
+
+def test_a_broker_that_was_evicted_at_the_last_moment_is_waited_for(operated: Operated) -> None:
+    operated.apply("clusters", "c", {"pools": [pool()]})
+    operated.settle()
+    operated.apply("clusters", "c", {"pools": [pool()], "image": "millrace:2"})
+    first = f"{PODS % f'namespaces/{operated.namespace}'}/c-b-0"
+
+    def meanwhile(method: str, path: str, body: object) -> None:
+        """Evict a broker at the last moment at which that is allowed."""
+        if "/poddisruptionbudgets/" in path and evictable(operated):
+            operated.request("DELETE", first)
+
+    operated.api.meanwhile = meanwhile
+    operated.look()
+    operated.controllers.step()
+    operated.look()
+    pods = [pod["metadata"] for pod in operated.controllers.items(PODS)]
+    assert [pod["name"] for pod in pods if "deletionTimestamp" in pod] == ["c-b-0"]
+
+
 def held(operated: Operated) -> list[tuple[BrokerId, ...]]:
     return operated.fake().topics[f"{operated.namespace}/t"].replicas
 

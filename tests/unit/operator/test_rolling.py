@@ -125,17 +125,22 @@ def test_when_the_brokers_do_not_answer_nothing_is_restarted() -> None:
 
 
 def test_a_broker_may_be_evicted_when_all_are_in_sync() -> None:
-    pods = [pod(name) for name in NAMES]
+    pods = [pod(name, is_current=True) for name in NAMES]
     assert may_be_disrupted(pods, [partition(*NAMES)], pods_wanted=3)
 
 
 def test_no_broker_may_be_evicted_while_one_is_away_or_a_replica_is_behind() -> None:
-    pods = [pod(name) for name in NAMES]
+    pods = [pod(name, is_current=True) for name in NAMES]
     assert not may_be_disrupted(pods[:2], [partition(*NAMES)], pods_wanted=3)
     assert not may_be_disrupted(pods, [partition("c-b-0", "c-b-1")], pods_wanted=3)
     assert not may_be_disrupted(pods, None, pods_wanted=3)
     away = [*pods[:2], replace(pods[2], is_ready=False)]
     assert not may_be_disrupted(away, [partition(*NAMES)], pods_wanted=3)
+
+
+def test_no_broker_may_be_evicted_while_another_one_is_to_be_restarted() -> None:
+    pods = [pod(name, is_current=name != "c-b-2") for name in NAMES]
+    assert not may_be_disrupted(pods, [partition(*NAMES)], pods_wanted=3)
 
 
 def test_a_restart_waits_until_clients_find_somebody_who_leads_instead() -> None:

@@ -103,7 +103,7 @@ def desired_objects(cluster: Cluster, decided: Decided) -> list[Document]:
         *_access(cluster),
         *_services(cluster),
         *_network_policy(cluster, decided),
-        _disruption_budget(cluster, decided),
+        disruption_budget(cluster, decided),
         *(
             document
             for pool in cluster.spec.pools
@@ -298,7 +298,8 @@ def _network_policy(cluster: Cluster, decided: Decided) -> Iterator[Document]:
         yield owned_object(cluster, "networking.k8s.io/v1", kind, cluster.name, spec=spec)
 
 
-def _disruption_budget(cluster: Cluster, decided: Decided) -> Document:
+def disruption_budget(cluster: Cluster, decided: Decided) -> Document:
+    """Return what keeps brokers from being evicted, as by `kubectl drain`."""
     return owned_object(
         cluster,
         "policy/v1",

@@ -143,8 +143,12 @@ def next_step(
 def may_be_disrupted(
     pods: Sequence[BrokerPod], partitions: Iterable[PartitionHealth] | None, *, pods_wanted: int
 ) -> bool:
-    """Return whether any one broker may be evicted now without a partition losing its minimum."""
-    if partitions is None or len(pods) < pods_wanted or not all(pod.is_ready for pod in pods):
+    """Return whether any one broker may be evicted now without a partition losing its minimum.
+
+    None may while one is to be restarted: both would be away at once.
+    """
+    is_whole = len(pods) >= pods_wanted and all(pod.is_ready and pod.is_current for pod in pods)
+    if partitions is None or not is_whole:
         return False
     return not any(
         _needs(partition, name) for partition in partitions for name in partition.replicas

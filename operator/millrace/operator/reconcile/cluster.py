@@ -37,6 +37,7 @@ from millrace.operator.model.objects import (
     Decided,
     Document,
     desired_objects,
+    disruption_budget,
     selector,
 )
 from millrace.operator.model.security import Security
@@ -264,6 +265,8 @@ class ClusterReconciler:
         # Whatever else is wrong, and for how long: without certificates no broker is believed.
         outside, certified = await self._reach(cluster, scale.replicas, seen.pods, held)
         _check(cluster, present)
+        volumes = await self._grow(cluster, document, seen)
+        pods = broker_pods(seen.pods, seen.stateful_sets, volumes.restart, recent=recent)
         decided = Decided(
             image=self._image,
             replicas=scale.replicas,
@@ -271,7 +274,6 @@ class ClusterReconciler:
             api_ports=await self._network.reconcile(cluster),
             operator_namespace=self._namespace,
         )
-        volumes = await self._grow(cluster, document, seen)
         made = {}
         for desired in desired_objects(cluster, decided):
             if not _is_going(desired, seen, volumes):
@@ -295,6 +297,12 @@ class ClusterReconciler:
         lost = await self._replace_lost(cluster, document, seen, found)
         seen = await self._observe(cluster)
         pods = broker_pods(seen.pods, seen.stateful_sets, volumes.restart, recent=recent)
+        if decided.may_be_disrupted and not all(pod.is_current for pod in pods):
+            # No broker is evicted from now on, and one that was is among those that are seen.
+            closed = replace(decided, may_be_disrupted=False)
+            await self._applied.ensure(disruption_budget(cluster, closed))
+            seen = await self._observe(cluster)
+            pods = broker_pods(seen.pods, seen.stateful_sets, volumes.restart, recent=recent)
         if found is not None and not all(pod.is_current for pod in pods):
             # A restart goes by what brokers say now, and not before all these requests.
             found = await self._brokers.find(cluster)
