@@ -180,9 +180,12 @@ class Brokers:
 
     def _file(self, cluster: Cluster, kind: str) -> Path:
         """Return the path of a file of a cluster's client, in a folder that only we may read."""
+        return self._path(cluster.namespace, cluster.name, kind)
+
+    def _path(self, namespace: str, name: str, kind: str) -> Path:
         if self._folder is None:
             self._folder = TemporaryDirectory(prefix="millrace-operator-")
-        return Path(self._folder.name, f"{cluster.namespace}.{cluster.name}.{kind}")
+        return Path(self._folder.name, f"{namespace}.{name}.{kind}")
 
     async def find(self, cluster: Cluster) -> Found | None:
         """Return the brokers' answer; None: none of them answers in time."""
@@ -196,9 +199,12 @@ class Brokers:
             return None
 
     async def forget(self, namespace: str, name: str) -> None:
-        """Close the client of a cluster that is gone."""
+        """Close the client of a cluster that is gone, and remove its files: they are in memory."""
         self._ways.pop((namespace, name), None)
         await self._close((namespace, name))
+        if self._folder is not None:
+            for kind in ("crt", "token"):
+                self._path(namespace, name, kind).unlink(missing_ok=True)
 
     async def _close(self, key: tuple[str, str]) -> None:
         admin = self._admins.pop(key, None)
