@@ -66,6 +66,25 @@ def refused(operated: Operated, step: dict[str, Any]) -> str:
     return message
 
 
+def test_a_pool_does_not_take_the_objects_of_the_authorities(operated: Operated) -> None:
+    pool = {**POOL, "name": "ca"}
+    with pytest.raises(AssertionError, match="a pool cannot be called ca"):
+        operated.apply("clusters", "c", {"pools": [pool], **NOTHING})
+    operated.apply("clusters", "c", {"pools": [pool], **STEPS["plain"]})
+    operated.settle()
+    operated.apply("clusters", "c", {"pools": [pool], **NOTHING})
+    operated.settle()
+    assert security(operated) == (TlsMode.DISABLED, AccessMode.DISABLED)
+    with pytest.raises(AssertionError, match="a pool cannot be called ca"):
+        operated.apply("clusters", "c", {"pools": [pool], **STEPS["both"]})
+    outside = {"listeners": {"outside": {"type": "NodePort"}}, **STEPS["plain"]}
+    with pytest.raises(AssertionError, match="a pool cannot be called outside"):
+        operated.apply("clusters", "d", {"pools": [{**POOL, "name": "outside"}], **outside})
+    issuer = {"tls": {"issuerRef": {"name": "letsencrypt"}}}
+    with pytest.raises(AssertionError, match="a pool cannot be called clients"):
+        operated.apply("clusters", "d", {"pools": [{**POOL, "name": "clients"}], **issuer})
+
+
 def test_all_steps_are_gone_and_the_way_back_too(plain: Operated) -> None:
     assert security(plain) == (TlsMode.DISABLED, AccessMode.DISABLED)
     assert "set tls.mode to Optional first" in refused(plain, STEPS["tls"])

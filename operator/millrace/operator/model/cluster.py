@@ -240,6 +240,17 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
             "a cluster needs a broker: set replicas of a pool to 1 or more",
         ),
         Rule(
+            "!has(self.listeners) || !has(self.listeners.outside) || "
+            "self.pools.all(p, p.name != 'outside')",
+            "a pool cannot be called outside beside listeners.outside: the ConfigMap "
+            "<cluster>-outside has the addresses; give it another name",
+        ),
+        Rule(
+            "!has(self.tls) || !has(self.tls.issuerRef) || self.pools.all(p, p.name != 'clients')",
+            "a pool cannot be called clients beside tls.issuerRef: the Secret "
+            "<cluster>-clients-tls has what clients are shown; give it another name",
+        ),
+        Rule(
             # The name of the cluster is out of sight here.
             "!has(self.listeners) || !has(self.listeners.outside) || "
             "!has(self.listeners.outside.brokers) || self.listeners.outside.brokers.all(b, "

@@ -80,6 +80,15 @@ _STEPS = (
 They hold for each write, so what a Cluster has said already passes: its status can be written.
 """
 
+_POOL_NAME = Rule(
+    "self.spec.pools.all(p, p.name != 'ca') || (has(self.spec.tls) ? "
+    "self.spec.tls.mode == 'Disabled' : has(self.status) && has(self.status.security) && "
+    "self.status.security.tls == 'Disabled')",
+    "a pool cannot be called ca where brokers have TLS: the ConfigMap <cluster>-ca has their "
+    "authorities; give it another name",
+)
+"""A Cluster that says nothing of TLS has it, unless its brokers are in plain text already."""
+
 _READY_COLUMNS = (
     ("Ready", "string", ".status.conditions[?(@.type=='Ready')].status"),
     ("Reason", "string", ".status.conditions[?(@.type=='Ready')].reason"),
@@ -268,7 +277,7 @@ def cluster_definition() -> Schema:
             "message": f"the name must be at most {CLUSTER_NAME_MAX} of a-z, 0-9 and -, and begin "
             "with a letter: pods and hosts are called after it",
         },
-        *(rule._asdict() for rule in _STEPS),
+        *(rule._asdict() for rule in (_POOL_NAME, *_STEPS)),
     ]
     return schema
 
