@@ -27,6 +27,7 @@ from millrace.core.errors import (
     ConnectionFailedError,
     DeletionProtectedError,
     MillraceError,
+    ReassignmentRefusedError,
 )
 from millrace.core.ids import (
     BrokerId,
@@ -64,6 +65,7 @@ class FakeCluster:
         disks: the media on which a topic's replicas lie, by its name.
         shows_late: the broker that is asked shows changes of topics only after `arrive`.
         on_write: called before each requested change.
+        moves_problem: why the controller refuses all moves of replicas; empty: it does not.
         tokens: that the operator has shown.
     """
 
@@ -81,6 +83,7 @@ class FakeCluster:
         self.uses: dict[str, tuple[QuotaUse, ...]] = {}
         self.tokens: list[str] = []
         self.on_write: Callable[[str], None] = lambda what: None
+        self.moves_problem = ""
 
     @property
     def is_alive(self) -> bool:
@@ -216,6 +219,8 @@ class _FakeAdmin:
     ) -> dict[tuple[str, int], MillraceError | None]:
         if moves:
             self._cluster.on_write("reassign")
+        if problem := self._cluster.moves_problem:
+            return {place: ReassignmentRefusedError(problem) for place in moves}
         for (name, number), replicas in moves.items():
             adding = self._cluster.topics[name].adding
             if replicas is None:

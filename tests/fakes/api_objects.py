@@ -13,10 +13,12 @@ class FakeApi(Api):
     Attributes:
         objects: by kind, namespace and name; tests may change them.
         refusals: kinds that it refuses to show, each with the status and the message.
+        told: the messages of Events.
     """
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str | None, str], Document] = {}
+        self.told: list[str] = []
         self.refusals: dict[str, tuple[int, str]] = {}
         self._writes = 0
 
@@ -94,7 +96,8 @@ class FakeApi(Api):
             del self.objects[kind.name, namespace, name]
 
     async def record(self, about: Document, *, reason: str, message: str, now: str) -> None:
-        """Nobody reads Events here."""
+        """Remember what is told."""
+        self.told.append(message)
 
 
 def _merged(before: Document, change: Document) -> Document:

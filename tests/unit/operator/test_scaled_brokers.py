@@ -67,8 +67,12 @@ class Brokers:
                 self.api.put({"kind": "PersistentVolumeClaim", "metadata": metadata})
         self.fake.brokers["c-b-2"] = replace(self.fake.brokers["c-b-2"], is_drained=True)
 
-    def look(self) -> None:
-        """Plan, and carry it out; what brokers refuse is tried again."""
+    def look(self) -> str:
+        """Plan, and carry it out; what brokers refuse is tried again.
+
+        Returns:
+            What they refuse; empty: nothing.
+        """
         pools = [
             {"name": name, "replicas": replicas, "volumes": [{"name": "data", "size": "1Gi"}]}
             for name, replicas in self.pools.items()
@@ -77,18 +81,21 @@ class Brokers:
         document = {"metadata": metadata, "spec": {"pools": pools}}
         cluster = cluster_of(document)
 
-        async def one() -> None:
+        async def one() -> str:
             found = await self.fakes.find(cluster)
             assert found is not None
             members = found.members()
             sets = [o for (kind, *_), o in self.api.objects.items() if kind == "StatefulSet"]
             plan = scaling(pool_sizes(cluster, sets, [], members), members, found.placed())
-            with suppress(MillraceError):
+            try:
                 await ScalingReconciler(self.api, self.fakes).reconcile(
                     cluster, document, plan, found, stateful_sets=sets, pods=[]
                 )
+            except MillraceError as error:
+                return str(error)
+            return ""
 
-        asyncio.run(one())
+        return asyncio.run(one())
 
     @property
     def claims(self) -> set[str]:
@@ -153,6 +160,19 @@ def test_a_broker_goes_also_if_it_is_lost_while_it_gets_its_share() -> None:
     assert "c-b-2" not in brokers.fake.brokers
     assert topic.replicas == [(BrokerId(0), BrokerId(1))]
     assert brokers.claims == OF_OTHERS
+
+
+def test_moves_that_are_all_refused_are_an_error_and_no_event() -> None:
+    brokers = Brokers()
+    brokers.fake.topics["t"] = FakeTopic({}, [(BrokerId(0), BrokerId(2))])
+    brokers.fake.moves_problem = "as many replicas move already as may"
+    for _ in range(2):
+        assert brokers.look() == "as many replicas move already as may"
+    assert brokers.api.told == []
+    brokers.fake.moves_problem = ""
+    assert brokers.look() == ""
+    (told,) = brokers.api.told
+    assert "c-b-2" in told
 
 
 def test_claims_of_a_broker_that_a_person_unregisters_go_too() -> None:

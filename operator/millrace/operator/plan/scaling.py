@@ -37,6 +37,8 @@ from millrace.core.words import count
 from millrace.operator.model.cluster import REPLICAS_MAX, Cluster
 from millrace.operator.model.objects import Document, pool_object_name
 
+SHARING: Final = "new brokers get a share"
+"""What moves are for that have no message: the Cluster is as large as wanted meanwhile."""
 _TOPICS_NAMED_MAX: Final = 3
 """Topics that a problem names."""
 

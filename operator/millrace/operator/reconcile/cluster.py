@@ -66,7 +66,7 @@ from millrace.operator.plan.rolling import (
     may_be_disrupted,
     next_step,
 )
-from millrace.operator.plan.scaling import pool_sizes, scaling
+from millrace.operator.plan.scaling import SHARING, pool_sizes, scaling
 from millrace.operator.plan.security import (
     Secured,
     check_release,
@@ -292,8 +292,11 @@ class ClusterReconciler:
                     pods=seen.pods,
                 )
             except MillraceError as error:
-                message = f"{scale.message}: the brokers refuse it for now, and it is tried again"
-                scale = replace(scale, message=f"{message}: {error}")
+                planned = scale.message or SHARING
+                message = (
+                    f"{planned}: the brokers refuse it for now, and it is tried again: {error}"
+                )
+                scale = replace(scale, message=message)
         lost = await self._replace_lost(cluster, document, seen, found)
         seen = await self._observe(cluster)
         pods = broker_pods(seen.pods, seen.stateful_sets, volumes.restart, recent=recent)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 from millrace.client import Admin
-from millrace.core.errors import BrokerIdNotRegisteredError
+from millrace.core.errors import BrokerIdNotRegisteredError, MillraceError
 from millrace.core.events import AUDIT_LOGGER
 from millrace.core.topics import PartitionName
 from millrace.operator import events
@@ -25,7 +25,7 @@ from millrace.operator.model.objects import (
     broker_of_claim,
     pool_object_name,
 )
-from millrace.operator.plan.scaling import Scaling
+from millrace.operator.plan.scaling import SHARING, Scaling
 from millrace.operator.reconcile.brokers import Brokers, Found
 from millrace.operator.reconcile.resources import is_owned, now, unless_changed
 
@@ -61,10 +61,11 @@ class ScalingReconciler:
             pods: of its brokers.
 
         Raises:
-            MillraceError: the brokers refuse a step for now, or do not answer.
+            MillraceError: the brokers refuse a step for now, or all moves, or do not answer.
             ApiError: the API server refuses one, or does not answer.
         """
         admin = self._brokers.admin(cluster)
+        refused: MillraceError | None = None
         moves: dict[PartitionName, Sequence[int] | None] = {
             **scale.moves,
             **dict.fromkeys(scale.recall),
@@ -82,21 +83,27 @@ class ScalingReconciler:
         for broker in scale.undrain:
             await admin.undrain_broker(broker)
         if moves:
-            refused = await admin.reassign_partitions(moves)
-            message = scale.message or "new brokers get a share"
-            await self._api.record(document, reason="ReplicasMove", message=message, now=now())
-            for place, error in refused.items():
-                if error is not None:
-                    topic, number = place
-                    events.REPLICA_NOT_MOVABLE.log(
-                        _log, partition=f"{topic}-{number}", error=str(error)
-                    )
+            answers = await admin.reassign_partitions(moves)
+            for (topic, number), error in answers.items():
+                if error is None:
+                    continue
+                refused = refused or error
+                events.REPLICA_NOT_MOVABLE.log(
+                    _log, partition=f"{topic}-{number}", error=str(error)
+                )
+            if None in answers.values():
+                refused = None
+                await self._api.record(
+                    document, reason="ReplicasMove", message=scale.message or SHARING, now=now()
+                )
         for stateful_set in stateful_sets:
             if scale.replicas.get(stateful_set["metadata"]["name"]) == 0:
                 await self._remove_pool(cluster, stateful_set, scale)
         for name in scale.empty:
             await self._delete_orphan(cluster, name, pods)
         await self._unregister(cluster, admin, scale, found.names)
+        if refused is not None:
+            raise refused
 
     async def _remove_pool(self, cluster: Cluster, stateful_set: Document, scale: Scaling) -> None:
         """End the brokers of a pool that was removed; delete it when none of them is registered."""
