@@ -5,12 +5,13 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -37,6 +38,15 @@ def wait_until(condition: Callable[[], object], what: str, seconds: float = 20.0
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
         time.sleep(0.02)
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody has at the moment, each another one."""
+    with ExitStack() as held:  # Together, so that they differ.
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
 
 
 def flip(path: Path, position: int) -> None:

@@ -1,15 +1,13 @@
 """Clients who came through an outside listener are told outside addresses, and no others."""
 
-import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.fakes.certificate_files import CertificateFiles
 from tests.integration.raw_client import RawClient, batch_of, request_of
-from tests.integration.running_broker import RunningBroker, wait_until
+from tests.integration.running_broker import RunningBroker, free_ports, wait_until
 from tests.integration.running_cluster import RunningCluster, read_all
 
 from millrace.client import SyncAdmin, SyncProducer
@@ -150,12 +148,7 @@ def test_the_address_may_come_and_change_while_the_broker_runs(tmp_path: Path) -
 def test_who_comes_by_tls_is_told_addresses_by_tls_and_others_keep_theirs(tmp_path: Path) -> None:
     """G4: on the way to TLS each has a port, and a file with its address."""
     shown = CertificateFiles(tmp_path / "certificates").make("b-0", "localhost")
-    with ExitStack() as held:
-        ports = []
-        for _ in range(2):  # Held together, so that they differ.
-            found = held.enter_context(socket.socket())
-            found.bind(("127.0.0.1", 0))
-            ports.append(found.getsockname()[1])
+    ports = free_ports(2)
     plain, by_tls = (f"localhost:{port}" for port in ports)
     addresses = {"address_file": tmp_path / "plain", "tls_address_file": tmp_path / "tls"}
     addresses["address_file"].write_text(plain)

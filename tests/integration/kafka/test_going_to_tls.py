@@ -1,15 +1,13 @@
 """Clients of Kafka change to TLS one after the other: a port for either, beside each other (G4)."""
 
-import socket
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from tests.fakes.certificate_files import CertificateFiles
 from tests.integration.kafka.ends import closing
-from tests.integration.running_broker import RunningBroker
+from tests.integration.running_broker import RunningBroker, free_ports
 
 from millrace.client import SyncAdmin
 
@@ -25,12 +23,7 @@ def started_on_free_ports(
     Somebody else may get one of them before the broker does: then on two others.
     """
     for attempt in range(STARTS_MAX):
-        with ExitStack() as held:
-            ports = []
-            for _ in range(2):  # Held together, so that they differ.
-                found = held.enter_context(socket.socket())
-                found.bind(("127.0.0.1", 0))
-                ports.append(found.getsockname()[1])
+        ports = free_ports(2)
         broker = RunningBroker(folder / f"broker-{attempt}", settings_of(ports))
         try:
             return broker.start(), ports
